@@ -1,0 +1,37 @@
+# Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+#
+# The CUDA backend's sources, one a line, in three groups. sm_90a SASS runs on compute capability
+# 9.0 only and has no PTX fallback; sm_80 SASS runs on 8.x; its PTX serves what is newer.
+
+# Host code: checks, policy, dispatch, workspace, streams. Sees the CUDA runtime and CUTLASS.
+target_sources(pagedecode PRIVATE
+)
+
+# Runs on any GPU from sm_80 on: SASS for 80 and 90a, PTX for 80.
+set(PAGEDECODE_CUDA_GENERIC_SOURCES
+)
+
+# Hopper only: wgmma and TMA.
+set(PAGEDECODE_CUDA_HOPPER_SOURCES
+)
+
+# Object libraries, since architectures belong to a target; their objects go into pagedecode.
+function(pagedecode_cuda_objects name architectures)
+  if(NOT ARGN)
+    return()
+  endif()
+  add_library(${name} OBJECT ${ARGN})
+  set_target_properties(${name} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
+  target_compile_features(${name} PRIVATE cxx_std_17 cuda_std_17)
+  target_include_directories(${name} PRIVATE include src)
+  target_link_libraries(${name} PRIVATE pagedecode_cutlass CUDA::cudart_static)
+  target_compile_definitions(${name} PRIVATE
+    PAGEDECODE_TEST_DELAYS=$<BOOL:${PAGEDECODE_TEST_DELAYS}>)
+  pagedecode_own_code(${name})
+  target_sources(pagedecode PRIVATE $<TARGET_OBJECTS:${name}>)
+endfunction()
+
+pagedecode_cuda_objects(pagedecode_cuda_generic "80;90a-real" ${PAGEDECODE_CUDA_GENERIC_SOURCES})
+pagedecode_cuda_objects(pagedecode_cuda_hopper "90a-real" ${PAGEDECODE_CUDA_HOPPER_SOURCES})
+
+target_link_libraries(pagedecode PRIVATE $<BUILD_INTERFACE:pagedecode_cutlass> CUDA::cudart_static)
