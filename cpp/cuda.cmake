@@ -5,6 +5,7 @@
 
 # Host code: checks, policy, dispatch, workspace, streams. Sees the CUDA runtime and CUTLASS.
 target_sources(pagedecode PRIVATE
+  src/cuda/no_cuda.cpp # until the first source of the backend is here
 )
 
 # Runs on any GPU from sm_80 on: SASS for 80 and 90a, PTX for 80.
