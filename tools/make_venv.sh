@@ -10,6 +10,8 @@ python=$1 venv=$2 cuda=$3
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
 
+$pip 'pip>=23.1' # -C; Debian 12 and Ubuntu 22.04 make environments with an older one
+
 # The requirements of the build are those of pyproject.toml.
 requirements=$("$venv/bin/python" - <<'PY'
 import re
