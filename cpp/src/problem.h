@@ -177,9 +177,11 @@ struct SlotsProblem {
   void* stream = nullptr;
 };
 
-// One state of a merge.
+// One state of a merge: element (row, head, d) of out is at
+// row * row_stride + head * head_stride + d * dim_stride.
 struct StateView {
   RowsView out;
+  std::int64_t dim_stride = 1;
   LseView lse;
 };
 

@@ -30,9 +30,9 @@ struct AppendArgs {
 
 // Slot of each query row's own key n - m + i; -1 where that is negative and past the last offset.
 struct SlotsArgs {
-  Tensor block_table;   // int32/int64 [B, max_pages]; ignored when page_indptr is given
-  std::optional<Tensor> page_indptr;
-  std::optional<Tensor> page_indices;
+  std::optional<Tensor> block_table;  // int32/int64 [B, max_pages]; or the two below (CSR)
+  std::optional<Tensor> page_indptr;  // int32/int64 [B + 1]
+  std::optional<Tensor> page_indices;  // int32/int64 [num_indices]
   Tensor seq_lens;      // int32/int64 [B]
   Tensor cu_seqlens_q;  // int32/int64 [B + 1]
   std::int64_t page_size = 0;

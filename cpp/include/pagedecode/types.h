@@ -21,6 +21,13 @@ enum class DType : std::uint8_t {
   kInt32,
   kInt64,
   kUInt32,
+  // No entry point takes the rest: they are here so that an error can name them.
+  kFloat64,
+  kInt16,
+  kUInt16,
+  kUInt64,
+  kComplex64,
+  kComplex128,
 };
 
 // Bytes of one element.
