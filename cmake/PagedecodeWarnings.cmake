@@ -21,8 +21,8 @@ function(pagedecode_own_code target)
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xptxas --warn-on-spills>"
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>")
   if(PAGEDECODE_SANITIZE)
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined
-      -fno-sanitize-recover=all -fno-omit-frame-pointer>)
-    target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+    target_compile_options(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PAGEDECODE_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
+    target_link_options(${target} PUBLIC -fsanitize=${PAGEDECODE_SANITIZE})
   endif()
 endfunction()
