@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import ml_dtypes
 import numpy as np
-import pagedecode
 import pytest
 
+import pagedecode
 from backends import convert
 from reference import Pages
 
