@@ -1,8 +1,9 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 """The array library under the model and the cache: NumPy on the CPU, torch or CuPy on a GPU.
 
-The model is written with operators that all three share (`@`, `+`, slices); what they spell differently
-is a method here. Names of types are the library's: "float32", "bfloat16", "float8_e4m3fn", ...
+The model is written with operators that all three share (`@`, `+`, slices); what they spell
+differently is a method here. Names of types are the library's: "float32", "bfloat16",
+"float8_e4m3fn", ...
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ class Arrays(Protocol):
 
 def numpy_type(dtype: str) -> np.dtype:
     """The NumPy dtype of a name; ml_dtypes has those that NumPy lacks."""
-    if dtype in ("float32", "float16", "int8"):
-        return np.dtype(dtype)
-    return np.dtype(getattr(require("ml_dtypes"), dtype))
+    known = dtype in ("float32", "float16", "int8")
+    kind: np.dtype = np.dtype(dtype if known else getattr(require("ml_dtypes"), dtype))
+    return kind
 
 
 class NumpyArrays:

@@ -1,8 +1,8 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 """Attention of the model: through pagedecode over the paged cache, and plainly for the proof.
 
-PagedAttention is the demo's heart. For each layer it stores the new keys and values of all rows with one
-`append`, then computes all rows of all sequences with one ragged multi-query `decode`.
+PagedAttention is the demo's heart. For each layer it stores the new keys and values of all rows
+with one `append`, then computes all rows of all sequences with one ragged multi-query `decode`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PagedAttention:
         self._slots: Any = None
 
     def begin(self, seqs: Sequence[Hashable], counts: Sequence[int]) -> None:
-        """Names the sequences of the next call and their rows; their tokens are in Pages already."""
+        """Names the sequences of the next call and their rows, which Pages counts already."""
         up = self._arrays.upload
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         table, lens = up(self._pages.block_table(seqs)), up(self._pages.seq_lens(seqs))
@@ -64,12 +64,13 @@ class PagedAttention:
         """Stores k and v [T, Hkv, D] in this layer's pages, answers attention of q [T, Hq, D]."""
         if self.kv_dtype in LARGEST_STORED and self._scales[layer] is None:
             self._set_scales(layer, k, v)
-        caches, how = self._caches[layer], {"kv_dtype": self._named, **self._device_scales[layer]}
+        k_cache, v_cache = self._caches[layer]
+        how = {"kv_dtype": self._named, **self._device_scales[layer]}
         q = self._arrays.cast(q, self.q_dtype)
         out = self._arrays.empty(q.shape)
         started = self._clock()
-        pagedecode.append(k, v, *caches, self._slots, **how)
-        pagedecode.decode(q, *caches, **self._step, **how, out=out)
+        pagedecode.append(k, v, k_cache, v_cache, self._slots, **how)
+        pagedecode.decode(q, k_cache, v_cache, **self._step, **how, out=out)
         self.seconds += self._clock() - started
         return out
 
@@ -127,4 +128,5 @@ def plain_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     logits = np.where(np.tile(hidden, (group, 1)), np.float32(-np.inf), logits)
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     out = (weights / weights.sum(axis=-1, keepdims=True)) @ v.transpose(1, 0, 2)
-    return out.reshape(kv_heads, group, m, d).transpose(2, 0, 1, 3).reshape(m, q_heads, d)
+    out = out.reshape(kv_heads, group, m, d).transpose(2, 0, 1, 3)
+    return np.asarray(out.reshape(m, q_heads, d))

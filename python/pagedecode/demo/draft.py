@@ -1,9 +1,9 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 """N-gram prompt lookup: drafts without a draft model. Pure functions over token lists.
 
-The longest suffix of the context that occurred before (up to `longest` tokens) is taken to go on as it
-did then; the latest occurrence counts. A copy may run past the context's end into its own tokens, as
-in LZ77, so that a loop with a short period still fills the draft.
+The longest suffix of the context that occurred before (up to `longest` tokens) is taken to go on as
+it did then; the latest occurrence counts. A copy may run past the context's end into its own
+tokens, as in LZ77, so that a loop with a short period still fills the draft.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 """Greedy speculative decoding of several prompts in one batch.
 
-Each call of the model takes, for every unfinished prompt, its last token and a draft of its own length,
-all in one flat batch. The model's choice after each row tells how much of a draft was right: the right
-part is kept with one token more, the rest is dropped from the cache. The text is the one that decoding
-a token at a time gives; only the number of calls differs.
+Each call of the model takes, for every unfinished prompt, its last token and a draft of its own
+length, all in one flat batch. The model's choice after each row tells how much of a draft was
+right: the right part is kept with one token more, the rest is dropped from the cache. The text is
+the one that decoding a token at a time gives; only the number of calls differs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,18 @@ from .pages import Pages
 PREFIX = "the shared system turn"
 
 
+@dataclass(kw_only=True)
+class Cost:
+    """What calls of the model took."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    attention_seconds: float = 0.0
+
+
 @dataclass
-class Answer:
-    """One prompt, its answer so far, and what the answer took."""
+class Answer(Cost):
+    """One prompt, its answer so far, and what the calls that it took part in cost."""
 
     name: str
     prompt: list[int]  # the system turn included
@@ -33,11 +42,8 @@ class Answer:
     logits: list[np.ndarray] = field(default_factory=list)  # [vocabulary] behind each token
     finished: bool = False
     limit: int = 0  # the next draft's length
-    calls: int = 0
     drafted: int = 0
     accepted: int = 0
-    seconds: float = 0.0  # of the calls that it took part in
-    attention_seconds: float = 0.0
 
     @property
     def context(self) -> list[int]:
@@ -56,12 +62,9 @@ class Options:
 
 
 @dataclass
-class Totals:
-    """What the whole batch took."""
+class Totals(Cost):
+    """What the whole batch cost; a call serves every unfinished prompt."""
 
-    calls: int = 0
-    seconds: float = 0.0
-    attention_seconds: float = 0.0
     copied_slots: int = 0
 
 
@@ -137,9 +140,7 @@ class Generator:
         self._attention.begin(names, counts)
         positions = [np.arange(at, at + n) for at, n in zip(lengths, counts, strict=True)]
         ends = np.cumsum(counts)
-        needed = [
-            np.arange(end - 1 - len(d), end) for end, d in zip(ends, drafts, strict=True)
-        ]
+        needed = [np.arange(end - 1 - len(d), end) for end, d in zip(ends, drafts, strict=True)]
         logits = self._model.forward(
             np.concatenate([np.array(feed) for feed in feeds]),
             np.concatenate(positions),
@@ -173,7 +174,8 @@ class Generator:
     def _count(self, active: list[Answer], started: float, attention_before: float) -> None:
         seconds = time.perf_counter() - started
         in_attention = self._attention.seconds - attention_before
-        for part in (self.totals, *active):
-            part.calls += 1
-            part.seconds += seconds
-            part.attention_seconds += in_attention
+        costs: list[Cost] = [self.totals, *active]
+        for cost in costs:
+            cost.calls += 1
+            cost.seconds += seconds
+            cost.attention_seconds += in_attention

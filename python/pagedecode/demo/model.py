@@ -1,9 +1,10 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 """The Llama forward pass over a flat batch of tokens, attention injected as a function.
 
-Rows of all sequences lie one after another, T in all, so that each weight is read once a call however
-many prompts and drafts there are. Only attention knows which row belongs to which sequence. RoPE is
-applied here, before keys are stored; GGUF permutes the rows of Q and K for interleaved pairs.
+Rows of all sequences lie one after another, T in all, so that each weight is read once a call
+however many prompts and drafts there are. Only attention knows which row belongs to which sequence.
+RoPE is applied here, before keys are stored; GGUF permutes the rows of Q and K for interleaved
+pairs.
 """
 
 from __future__ import annotations

