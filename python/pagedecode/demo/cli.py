@@ -43,9 +43,10 @@ def run(args: argparse.Namespace) -> int:
     prompts = _name_prompts(args.prompt)
     console = require("rich.console").Console()
     started = time.perf_counter()
-    reader = open_model(find_model())
-    tokenizer = Tokenizer(reader)
     arrays = choose_arrays(args.device)
+    with console.status("Reading the model ..."):
+        reader = open_model(find_model())
+        tokenizer = Tokenizer(reader)
     system = tokenizer.system()
     options = Options(
         max_tokens=args.max_tokens,
@@ -55,8 +56,9 @@ def run(args: argparse.Namespace) -> int:
     )
     answers = [Answer(name, system + tokenizer.user(text)) for name, text in prompts.items()]
     _check_lengths(answers, options, read_config(reader))
-    weights = read_weights(reader)
-    model = Model(weights, arrays)
+    with console.status("Reading the model ..."):
+        weights = read_weights(reader)
+        model = Model(weights, arrays)
     pages = Pages(pages_needed(answers, options, args.page_size), args.page_size, args.seed)
     attention = PagedAttention(weights.config, arrays, pages, kv_dtype, q_dtype)
     loaded = time.perf_counter() - started
@@ -64,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
         console,
         f"pagedecode {pagedecode.__version__}, SmolLM2-135M-Instruct, attention on the "
         f"{'CPU' if args.device == 'cpu' else 'GPU'}; {kv_dtype} cache of {pages.num_pages} "
-        f"shuffled pages of {args.page_size}; drafts of up to {options.max_draft} tokens.",
+        f"shuffled pages of {args.page_size}; drafts of up to {options.max_draft} tokens"
+        f"{', shown green where right' if console.is_terminal else ''}.",
     )
     generator = Generator(model, attention, pages, options)
     with Stream(console, answers, tokenizer) as stream:

@@ -24,7 +24,8 @@ class Stream:
         self._console = console
         self._tokenizer = tokenizer
         self._texts = {answer.name: text() for answer in answers}
-        self._lengths = dict.fromkeys(self._texts, 0)  # of the plain text shown so far
+        self._taken = dict.fromkeys(self._texts, 0)  # characters of the answer in its Text
+        self._printed = dict.fromkeys(self._texts, 0)  # characters of its Text printed as lines
         self._live: Any = None
         if console.is_terminal:
             self._live = require("rich.live").Live(
@@ -57,8 +58,8 @@ class Stream:
         whole = self._tokenizer.decode(tokens)
         if not answer.finished:
             whole = whole.rstrip("\N{REPLACEMENT CHARACTER}")  # a character's bytes still to come
-        text = self._texts[answer.name]
-        text.append(whole[len(text.plain) :], style=style)
+        self._texts[answer.name].append(whole[self._taken[answer.name] :], style=style)
+        self._taken[answer.name] = len(whole)
 
     def _view(self) -> Any:
         """All answers' last lines, as many as the terminal has room for."""
@@ -75,14 +76,13 @@ class Stream:
 
     def _print_lines(self, answer: Answer) -> None:
         plain = self._texts[answer.name].plain
-        while rest := plain[self._lengths[answer.name] :]:
+        while rest := plain[self._printed[answer.name] :]:
             line, newline, _ = rest.partition("\n")
             if len(line) > LINE:
-                line = line[: line.rfind(" ", 1, LINE) + 1] or line[:LINE]
-                newline = ""
+                line, newline = line[: line.rfind(" ", 1, LINE) + 1] or line[:LINE], ""
             elif not newline and not answer.finished:
                 return
-            self._lengths[answer.name] += len(line + newline)
+            self._printed[answer.name] += len(line + newline)
             self._console.print(f"{answer.name:>10} | {line}", markup=False, highlight=False)
 
 

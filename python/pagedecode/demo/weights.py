@@ -108,7 +108,7 @@ def read_weights(reader: Any) -> Weights:
 
     def vector(name: str) -> np.ndarray:
         tensor = tensors[name]
-        return np.asarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        return np.require(dequantize(tensor.data, tensor.tensor_type), np.float32, "W")
 
     def matrix(*names: str) -> np.ndarray:  # [in, out], the outputs of several side by side
         return np.concatenate([vector(name).T for name in names], axis=1)
