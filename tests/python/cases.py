@@ -6,6 +6,7 @@ sees hold NaN or Inf (int8: 127 or -128), table entries past ceil(n / P) are -1 
 bits of packed masks are random. Page ids are shuffled, lengths ragged.
 """
 
+import itertools
 from dataclasses import dataclass, field
 
 import ml_dtypes
@@ -102,7 +103,7 @@ def place_pages(rng, lens, page, spare=3):
     count = sum(need) + spare
     order = rng.permutation(count)
     edges = np.cumsum([0, *need])
-    return [order[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)], count
+    return [order[a:b] for a, b in itertools.pairwise(edges)], count
 
 
 def make_table(rng, pages, form, dtype, extra):
@@ -391,3 +392,43 @@ def _cases():
 CASES = list(_cases())
 CASE = {case.name: case for case in CASES}
 assert len(CASE) == len(CASES)
+
+
+def uniform_probe(rng, *, poisoned=True, **options):
+    """A case whose output shows the exact set of visible keys: q = 0, K = 1, V of key j = unit
+    vector j.
+
+    Column j of a row is 1 / (visible keys) where key j is visible and 0 where not; LSE is
+    ln(visible keys).
+    """
+    args = make_case(rng, poisoned=False, **options)
+    layout = args["kv_layout"]
+    args["q"][...] = 0
+    keys, values = by_slot(args["k_cache"], layout), by_slot(args["v_cache"], layout)
+    keys[...], values[...] = 1, 0
+    page = keys.shape[1]
+    for seq in plan_of(args):
+        values[seq.slots // page, seq.slots % page, :, np.arange(seq.n)] = 1
+    if poisoned:
+        poison_unseen(rng, args)
+    return args
+
+
+def check_probe(args, out, lse, visible):
+    """Assert that a probe's `out` and `lse` show `visible`: for each row of the call, a list of
+    keys or bool [n]."""
+    out = np.asarray(out).reshape(-1, *out.shape[-2:])
+    step = float(ml_dtypes.finfo(out.dtype).eps) if out.dtype != F32 else 1e-6
+    out = out.astype(np.float64)
+    for row, see in enumerate(visible):
+        see = np.asarray(see)
+        keys = np.flatnonzero(see) if see.dtype == bool else see.astype(int)
+        want = np.zeros(out.shape[-1])
+        want[keys] = 1 / max(len(keys), 1)
+        shown = [np.flatnonzero(head).tolist() for head in out[row]]
+        assert all(keys.tolist() == s for s in shown), f"row {row} sees {shown[0]}, not {keys}"
+        assert np.abs(out[row] - want).max() <= step, f"row {row}: weights are not equal"
+        if len(keys):
+            assert np.abs(lse[row] - np.log(len(keys))).max() <= 1e-4, f"row {row}: lse"
+        else:
+            assert np.isneginf(lse[row]).all(), f"row {row}: lse of an empty row"

@@ -1,0 +1,96 @@
+# Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+"""The standing case list on every backend, against the float64 reference."""
+
+import numpy as np
+import pytest
+
+import backends
+from backends import BACKENDS, check_call, run
+from cases import CASES, F16, make_case
+
+ALL = [
+    pytest.param(
+        name,
+        case,
+        id=f"{name}-{case.name}",
+        marks=[pytest.mark.gpu] if name in backends.GPU else [],
+    )
+    for name, b in BACKENDS.items()
+    for case in CASES
+    if b.takes(case)
+]
+
+
+@pytest.mark.parametrize("name, case", ALL)
+def test_case(name, case):
+    backend = BACKENDS[name]
+    args = case.build()
+    first = check_call(backend, args)
+    assert run(backend, args).same_bits(first), "the same call gives the same bits"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_libraries_agree_bit_for_bit(case):
+    """On one device the library that arrays came from changes nothing."""
+    args = case.build()
+    cu = args.get("cu_seqlens_q")
+    written = slice(int(cu[-1]) if cu is not None else None)
+    want = run(BACKENDS["numpy"], args).rows(written)
+    for name in ("torch-cpu", "jax-cpu"):
+        assert run(BACKENDS[name], args).rows(written).same_bits(want), name
+
+
+def test_empty_batch(backend):
+    for options in (dict(lens=()), dict(lens=((0, 4), (0, 0))), dict(lens=(), table="csr")):
+        args = make_case(np.random.default_rng(0), **options)
+        result = check_call(backend, args)
+        assert result.out.shape[0] == 0 and result.lse.shape[0] == 0
+
+
+def test_empty_batch_of_four_dimensions(backend):
+    args = make_case(np.random.default_rng(0), lens=(), ragged=False)
+    args["q"] = np.zeros((0, 3, 6, 64), F16)
+    result = run(backend, args)
+    assert result.out.shape == (0, 3, 6, 64) and result.lse.shape == (0, 6)
+
+
+def test_four_and_three_dimensions_agree(backend):
+    args = make_case(np.random.default_rng(5), lens=((4, 30), (4, 2), (4, 17)), ragged=False)
+    four = check_call(backend, args)
+    flat = dict(
+        args, q=args["q"].reshape(12, 6, 64), cu_seqlens_q=np.array([0, 4, 8, 12], np.int32)
+    )
+    three = check_call(backend, flat, max_seqlen_q=4)
+    assert four.out.shape == (3, 4, 6, 64) and three.rows(slice(None)).same_bits(
+        four.rows(slice(None))
+    )
+
+
+def test_long_sequence(device_backend):
+    """Far more keys than any tile, one row and many, short sequences beside it."""
+    lens = ((1, 9000), (4, 4097), (1, 1), (2, 0), (0, 77))
+    check_call(device_backend, make_case(np.random.default_rng(2), lens=lens, heads=(2, 4)))
+
+
+def test_very_negative_and_very_positive_logits(device_backend):
+    """No finite stand-in for minus infinity: raw logits of +-256000 still give a softmax."""
+    args = make_case(np.random.default_rng(0), lens=((1, 4), (3, 1)), head_dim=128)
+    for sign in (-1, 1):
+        args["q"][...] = 100
+        args["k_cache"][...] = 20 * sign
+        result = run(device_backend, args)
+        assert np.abs(result.lse[0] - (sign * 256000 / 128**0.5 + np.log(4))).max() < 0.01
+        assert np.isfinite(result.out.astype(np.float32)).all()
+
+
+def test_visible_nan_and_inf_are_not_hidden(device_backend):
+    """Poison that a row does see must show: K NaN -> all NaN, V Inf -> Inf in its column."""
+    args = make_case(np.random.default_rng(0), lens=((2, 5), (2, 5)), page=8, heads=(2, 2))
+    first, second = args["block_table"][:2, 0]
+    args["k_cache"][first, 0, 0, 3] = np.nan
+    args["v_cache"][second, 1, 1, 7] = np.inf
+    result = run(device_backend, args)
+    assert np.isnan(result.out[:2, :2].astype(float)).all() and np.isnan(result.lse[:2, :2]).all()
+    assert np.isfinite(result.out[:2, 2:].astype(float)).all()
+    assert np.isposinf(result.out[2:, 2:, 7].astype(float)).all()
+    assert np.isfinite(result.lse[2:]).all()
