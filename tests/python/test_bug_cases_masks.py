@@ -4,9 +4,9 @@
 import math
 
 import numpy as np
-import pagedecode
 import pytest
 
+import pagedecode
 from probes import (
     call,
     close,
