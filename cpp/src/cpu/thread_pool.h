@@ -7,13 +7,15 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace pagedecode::cpu {
 
 // A reference to a callable; valid while that is.
 class ItemFunction {
  public:
-  template <class F>
+  // NOTE: not for an ItemFunction, or copying one would refer to it in place of what it refers to.
+  template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, ItemFunction>>>
   ItemFunction(F& f)  // NOLINT(google-explicit-constructor)
       : object_(&f), call_([](void* o, std::int64_t i) { (*static_cast<F*>(o))(i); }) {}
   void operator()(std::int64_t item) const { call_(object_, item); }
