@@ -6,16 +6,25 @@
 # NOTE: a source compiled for a level may define nothing with external or weak linkage outside its
 # level's own namespace: the linker keeps any one copy of an inline function, and the copy with
 # AVX-512 in it would run on a machine without. tests/cpp checks the objects.
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT MSVC)
-  set(PAGEDECODE_ISA_LEVELS baseline avx2 avx512 avx512bf16)
-else()
-  set(PAGEDECODE_ISA_LEVELS baseline)
-endif()
+include(CheckCXXCompilerFlag)
 
 set(PAGEDECODE_ISA_FLAGS_baseline)
 set(PAGEDECODE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(PAGEDECODE_ISA_FLAGS_avx512 ${PAGEDECODE_ISA_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
 set(PAGEDECODE_ISA_FLAGS_avx512bf16 ${PAGEDECODE_ISA_FLAGS_avx512} -mavx512bf16)
+set(PAGEDECODE_ISA_FLAGS_amx ${PAGEDECODE_ISA_FLAGS_avx512bf16} -mamx-tile -mamx-bf16)
+
+# The levels that this architecture has and this compiler knows (GCC 10 does not know AMX).
+set(PAGEDECODE_ISA_LEVELS baseline)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT MSVC)
+  foreach(_level avx2 avx512 avx512bf16 amx)
+    list(JOIN PAGEDECODE_ISA_FLAGS_${_level} " " _flags)
+    check_cxx_compiler_flag("${_flags}" PAGEDECODE_COMPILES_${_level})
+    if(PAGEDECODE_COMPILES_${_level})
+      list(APPEND PAGEDECODE_ISA_LEVELS ${_level})
+    endif()
+  endforeach()
+endif()
 
 # Adds <stem>_<level>.cpp of every level of this architecture to a target, each with its level's
 # flags, and PAGEDECODE_ISA_<LEVEL>=1 to the whole target, for the code that dispatches.

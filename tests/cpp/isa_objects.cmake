@@ -6,7 +6,7 @@
 # define too: the linker keeps one copy of an inline function, and the one with AVX-512 in it would
 # then run on machines without. Symbols whose name holds the level's own namespace are fine.
 foreach(object IN LISTS OBJECTS)
-  if(NOT object MATCHES "_(avx[0-9a-z]+)\\.cpp")
+  if(NOT object MATCHES "_(avx[0-9a-z]+|amx)\\.cpp")
     continue()
   endif()
   set(level "${CMAKE_MATCH_1}")
