@@ -1,0 +1,6 @@
+# Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+"""What pagedecode raises beside Python's own ValueError, TypeError and RuntimeError."""
+
+
+class Unsupported(ValueError, NotImplementedError):  # noqa: N818  (the contract's name)
+    """Sound arguments that the backend of the call cannot handle; the message says what it can."""
