@@ -1,6 +1,6 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 """Bug cases of options: each acts on every path, and RoPE turns each row by its own position
-(B16, B42)."""
+(B16, B42, B48)."""
 
 from functools import cache
 
@@ -111,6 +111,22 @@ def test_b16_a_raw_stream_means_nothing_on_the_cpu():
     assert "numpy" in CPU
     with pytest.raises((ValueError, TypeError), match="stream"):
         pagedecode.decode(**normal([5], [1]), stream=0)
+
+
+def test_b48_options_of_an_earlier_call_are_gone(backend):
+    """No plan here, but the same fault: no option may outlive its call."""
+    args = normal(LENGTHS, [4] * 3, page=16)
+    plain = call(backend, args)
+    every = {"window_left": 3, "softcap": 2.0, "lse_base": "2", "num_splits": 3}
+    for name in ("tree", "sinks", "alibi", "rope", "k_scale", "v_scale", "scale"):
+        every.update(OPTIONS[name](4))
+    full = call(backend, args, **every)
+    assert not same_bits(full, plain)
+    assert same_bits(call(backend, args), plain)
+    with pytest.raises(ValueError):
+        call(backend, args, **{**every, "window_left": -5})  # fails half-way
+    assert same_bits(call(backend, args), plain)
+    assert same_bits(call(backend, args, **every), full)
 
 
 # B42 ----------------------------------------------------------------------------------------------
