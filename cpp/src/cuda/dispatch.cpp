@@ -2,8 +2,7 @@
 //
 // The CUDA backend's entry points: the arrays' device for the call, memory, launch. Calls with
 // nothing to do return before they touch CUDA.
-#include <cstdint>
-#include <string>
+#include <cstddef>
 
 #include "backend.h"
 #include "cuda/append/append.h"
@@ -15,23 +14,8 @@
 #include "cuda/runtime/status.h"
 #include "cuda/runtime/workspace.h"
 #include "cuda/slots/slots.h"
-#include "pagedecode/error.h"
 
 namespace pagedecode::cuda {
-namespace {
-
-// What a workspace's start is rounded up to; a given one may start anywhere.
-constexpr std::size_t kAlignment = 256;
-
-void* aligned(void* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  return reinterpret_cast<void*>((address + kAlignment - 1) / kAlignment * kAlignment);
-}
-
-// With what aligning a given workspace may cost.
-std::size_t with_slack(std::size_t bytes) { return bytes == 0 ? 0 : bytes + kAlignment - 1; }
-
-}  // namespace
 
 BackendStatus status() {
   BackendStatus s;
@@ -42,12 +26,11 @@ BackendStatus status() {
 }
 
 void check_supported(const DecodeProblem& p) {
-  require_device(p.device.index);
-  check_decode_supported(p);
+  check_decode_supported(p, require_device(p.device.index));
 }
 
 std::size_t workspace_size(const DecodeProblem& p) {
-  return with_slack(decode_workspace_bytes(p, require_device(p.device.index)));
+  return decode_workspace_bytes(p, require_device(p.device.index));
 }
 
 Explanation explain(const DecodeProblem& p) {
@@ -58,14 +41,13 @@ void decode(const DecodeProblem& p) {
   if (p.batch == 0 || p.total_q == 0) return;
   const DeviceInfo& device = require_device(p.device.index);
   const DeviceGuard guard(p.device.index);
-  DecodeProblem call = p;
-  call.workspace_bytes = decode_workspace_bytes(p, device);
   if (p.workspace != nullptr) {
-    call.workspace = aligned(p.workspace);  // its size was checked with workspace_size
-  } else if (call.workspace_bytes > 0) {
-    call.workspace = workspace(Purpose::kDecode, p.device.index, p.stream, call.workspace_bytes);
+    launch_decode(p, p.workspace, p.workspace_bytes, device);
+    return;
   }
-  launch_decode(call, device);
+  const std::size_t bytes = decode_workspace_bytes(p, device);
+  const Workspace own(Purpose::kDecode, p.device.index, p.stream, bytes);
+  launch_decode(p, own.data(), bytes, device);
 }
 
 void append(const AppendProblem& p) {

@@ -6,8 +6,11 @@
 // through those that follow; with many, whichever wrote its number into the slot's cell last.
 //
 // Legend: T tokens, P page size; source [T, Hkv, D], target by (page, offset, head).
-#include "cuda/alignment.h"
 #include "cuda/append/append.h"
+
+#include <optional>
+
+#include "cuda/alignment.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/workspace.h"
 #include "cuda/vectors.cuh"
@@ -134,10 +137,11 @@ void launch_append(const AppendProblem& p) {
   while (params.log2_lanes < 5 && (1 << params.log2_lanes) < params.token_vectors) {
     ++params.log2_lanes;
   }
+  std::optional<Workspace> cells;  // held until the launches
   if (p.tokens > kMaxScan) {
     const auto bytes = static_cast<std::size_t>(p.num_pages * p.page_size) * sizeof(std::int32_t);
-    params.cells =
-        static_cast<std::int32_t*>(workspace(Purpose::kScratch, p.device.index, p.stream, bytes));
+    cells.emplace(Purpose::kScratch, p.device.index, p.stream, bytes);
+    params.cells = static_cast<std::int32_t*>(cells->data());
     launch("append: claim_slots", claim_slots, dim3(blocks_for(p.tokens, kThreads)), dim3(kThreads),
            0, p.stream, params);
   }

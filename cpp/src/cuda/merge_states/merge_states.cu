@@ -11,6 +11,7 @@
 // A group of up to 32 lanes takes one (row, head) and walks D in vectors of eight. It reads all of
 // a vector, and all LSEs, before it writes: the result may be one of the states.
 #include <algorithm>
+#include <optional>
 
 #include "cuda/alignment.h"
 #include "cuda/merge_states/merge_states.h"
@@ -192,18 +193,23 @@ State make_state(const StateView& view) {
   return state;
 }
 
-// The state so far between two launches: compact float32, [rows, Hq, D] and [rows, Hq].
-StateView make_carry(const MergeProblem& p) {
-  const auto rows = static_cast<std::size_t>(p.rows) * p.num_heads;
-  const std::size_t out_bytes = (rows * p.head_dim * sizeof(float) + 15) / 16 * 16;
-  char* const data = static_cast<char*>(
-      workspace(Purpose::kScratch, p.device.index, p.stream, out_bytes + rows * sizeof(float)));
+// Bytes of the state so far between two launches: compact float32, [rows, Hq, D] and [rows, Hq].
+std::size_t carry_lse_offset(const MergeProblem& p) {
+  return (static_cast<std::size_t>(p.rows) * p.num_heads * p.head_dim * sizeof(float) + 15) / 16 *
+         16;
+}
+
+std::size_t carry_bytes(const MergeProblem& p) {
+  return carry_lse_offset(p) + static_cast<std::size_t>(p.rows) * p.num_heads * sizeof(float);
+}
+
+StateView make_carry(const MergeProblem& p, void* data) {
   StateView carry;
   carry.out.data = data;
   carry.out.dtype = DType::kFloat32;
   carry.out.head_stride = p.head_dim;
   carry.out.row_stride = static_cast<std::int64_t>(p.num_heads) * p.head_dim;
-  carry.lse.data = reinterpret_cast<float*>(data + out_bytes);
+  carry.lse.data = reinterpret_cast<float*>(static_cast<char*>(data) + carry_lse_offset(p));
   carry.lse.head_stride = 1;
   carry.lse.row_stride = p.num_heads;
   return carry;
@@ -220,7 +226,12 @@ void launch_merge_states(const MergeProblem& p) {
   while (params.log2_lanes < 5 && (kVector << params.log2_lanes) < p.head_dim) ++params.log2_lanes;
   const dim3 grid(blocks_for(params.groups, kThreads >> params.log2_lanes));
 
-  const StateView carry = p.num_states > kMaxStates ? make_carry(p) : StateView{};
+  std::optional<Workspace> memory;  // held until the launches
+  StateView carry;
+  if (p.num_states > kMaxStates) {
+    memory.emplace(Purpose::kScratch, p.device.index, p.stream, carry_bytes(p));
+    carry = make_carry(p, memory->data());
+  }
   for (std::int64_t next = 0; next < p.num_states;) {
     params.num_states = 0;
     if (next > 0) params.states[params.num_states++] = make_state(carry);

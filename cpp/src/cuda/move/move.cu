@@ -123,8 +123,8 @@ void launch_move(const MoveProblem& p) {
   params.side[1] = make_side(p, p.v_cache);
   const std::size_t k_bytes = stage_bytes(p, params.side[0]);
   const std::size_t v_bytes = stage_bytes(p, params.side[1]);
-  params.side[0].stage =
-      static_cast<char*>(workspace(Purpose::kScratch, p.device.index, p.stream, k_bytes + v_bytes));
+  const Workspace stage(Purpose::kScratch, p.device.index, p.stream, k_bytes + v_bytes);
+  params.side[0].stage = static_cast<char*>(stage.data());
   params.side[1].stage = params.side[0].stage + k_bytes;
   const dim3 grid(blocks_for(p.pairs, kWarps), 2);
   launch("move: sources", copy_slots<true>, grid, dim3(kThreads), 0, p.stream, params);
