@@ -134,21 +134,30 @@ struct Stored<DType::kInt8> {
 template <class F>
 void with_stored(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kFloat32: return f(Stored<DType::kFloat32>{});
-    case DType::kFloat16: return f(Stored<DType::kFloat16>{});
-    case DType::kBFloat16: return f(Stored<DType::kBFloat16>{});
-    case DType::kFloat8E4M3: return f(Stored<DType::kFloat8E4M3>{});
-    case DType::kFloat8E5M2: return f(Stored<DType::kFloat8E5M2>{});
-    default: return f(Stored<DType::kInt8>{});
+    case DType::kFloat32:
+      return f(Stored<DType::kFloat32>{});
+    case DType::kFloat16:
+      return f(Stored<DType::kFloat16>{});
+    case DType::kBFloat16:
+      return f(Stored<DType::kBFloat16>{});
+    case DType::kFloat8E4M3:
+      return f(Stored<DType::kFloat8E4M3>{});
+    case DType::kFloat8E5M2:
+      return f(Stored<DType::kFloat8E5M2>{});
+    default:
+      return f(Stored<DType::kInt8>{});
   }
 }
 
 inline std::int64_t bytes_of(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return 4;
+    case DType::kFloat32:
+      return 4;
     case DType::kFloat16:
-    case DType::kBFloat16: return 2;
-    default: return 1;
+    case DType::kBFloat16:
+      return 2;
+    default:
+      return 1;
   }
 }
 

@@ -1,116 +1,131 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
-#include <cmath>
+//
+// decode on the CPU: plan the call, then hand its items to the thread pool.
+#include <atomic>
 #include <cstdint>
-#include <limits>
-#include <vector>
+#include <memory>
+#include <string>
 
 #include "backend.h"
-#include "cpu/convert.h"
+#include "cpu/item.h"
+#include "cpu/plan.h"
 #include "cpu/thread_pool.h"
-#include "masks.h"
-#include "rope.h"
+#include "pagedecode/error.h"
 
 namespace pagedecode::cpu {
 namespace {
 
-constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+// Partial states of one wave of units: what keeps a call's memory bounded.
+constexpr std::int64_t kWaveBytes = std::int64_t{32} << 20;
+// Tiles (about 1 us each) below which waking another thread costs more than it saves.
+constexpr std::int64_t kSerialTiles = 48;
 
-void rotate(const DecodeProblem& p, std::int64_t pos, float* x) {
-  for (std::int32_t t = 0; t < p.head_dim / 2; ++t) {
-    const float a = rope_angle(rope_turns(p.rope, p.head_dim, t), pos);
-    float& x0 = x[rope_first(p.rope, t)];
-    float& x1 = x[rope_second(p.rope, p.head_dim, t)];
-    const float c = std::cos(a), s = std::sin(a), y0 = x0, y1 = x1;
-    x0 = y0 * c - y1 * s;
-    x1 = y1 * c + y0 * s;
+struct Wave {
+  std::int64_t item_end;
+  std::int64_t slots;
+};
+
+// As many items from the first of unit `unit` on as their partial states fit; moves `unit` past.
+Wave next_wave(const DecodeProblem& p, const Plan& plan, std::int64_t capacity,
+               std::int64_t& unit) {
+  Wave wave = {0, 0};
+  for (;;) {
+    const std::int64_t b = plan.sequence_of_unit(unit);
+    const SequencePlan& s = plan.sequences[static_cast<std::size_t>(b)];
+    const std::int64_t left = s.unit_begin + s.row_blocks * p.num_kv_heads - unit;
+    std::int64_t take = left;
+    if (s.splits > 1) {
+      take = min64(left, (capacity - wave.slots) / s.splits);
+      wave.slots += take * s.splits;
+    }
+    unit += take;
+    wave.item_end = s.item_begin + (unit - s.unit_begin) * s.splits;
+    if (take < left || unit == plan.units()) return wave;
   }
 }
 
-void decode_row(const DecodeProblem& p, const SequenceView& s, std::int64_t i, std::int64_t hq) {
-  const std::int64_t h = hq / p.group, D = p.head_dim;
-  const RowMask row = load_row(p, s, i);
-  std::vector<float> q(D), x(D), acc(D);
-  const bool ragged = static_cast<bool>(p.cu_seqlens_q);
-  load_row(p.q.dtype,
-           static_cast<const char*>(p.q.data) +
-               (row_offset(p.q, s, i, ragged) + hq * p.q.head_stride) * bytes_of(p.q.dtype),
-           D, q.data());
-  if (p.rope.on) rotate(p, row.position, q.data());
-  auto at = [&](const CacheView& c, std::int64_t j) {
-    const std::int64_t page = page_id(p.pages, s, j / p.page_size);
-    return static_cast<const char*>(c.data) +
-           (page * c.page_stride + j % p.page_size * c.token_stride + h * c.head_stride) *
-               bytes_of(c.dtype);
-  };
-  float max = kMinusInf, sum = 0.0f;
-  for (std::int64_t j = row_begin(s, row); j < row_end(p, s, row); ++j) {
-    if (!visible(p, s, row, j)) continue;
-    load_row(p.k.dtype, at(p.k, j), D, x.data());
-    const std::int64_t pos = key_position(p, s, j);
-    if (p.rope.on) rotate(p, pos, x.data());
-    float logit = 0.0f;
-    for (std::int64_t d = 0; d < D; ++d) logit += q[d] * x[d];
-    logit *= p.softmax_scale * p.k_scale[h];
-    if (p.softcap > 0) logit = p.softcap * std::tanh(logit / p.softcap);
-    if (p.alibi_slopes) logit += p.alibi_slopes[hq] * static_cast<float>(saturating_sub64(pos, row.position));
-    if (logit == kMinusInf) continue;
-    load_row(p.v.dtype, at(p.v, j), D, x.data());
-    float w = 1.0f;
-    if (logit > max) {
-      const float a = std::exp(max - logit);
-      sum *= a;
-      for (std::int64_t d = 0; d < D; ++d) acc[d] *= a;
-      max = logit;
-    } else {
-      w = std::exp(logit - max);
-    }
-    sum += w;
-    for (std::int64_t d = 0; d < D; ++d) acc[d] += w * x[d];
-  }
-  float lse = sum == 0 ? kMinusInf : max + std::log(sum), keep = 1.0f;
-  if (p.sinks) {
-    const float sink = p.sinks[hq], top = lse > sink ? lse : sink;
-    const float total = top + std::log(std::exp(lse - top) + std::exp(sink - top));
-    keep = std::exp(lse - total);
-    lse = total;
-  }
-  for (std::int64_t d = 0; d < D; ++d) acc[d] = sum == 0 ? 0.0f : acc[d] / sum * keep * p.v_scale[h];
-  save_row(p.out.dtype, acc.data(), D,
-           static_cast<char*>(p.out.data) +
-               (row_offset(p.out, s, i, ragged) + hq * p.out.head_stride) * bytes_of(p.out.dtype));
-  if (p.lse.data) {
-    p.lse.data[row.flat_row * p.lse.row_stride + hq * p.lse.head_stride] =
-        p.lse_base2 ? lse * 1.44269504f : lse;
-  }
+DType loaded_as(const DecodeProblem& p, DType dtype) {
+  return p.rope.on ? DType::kFloat32 : dtype;  // rotated rows
+}
+
+Variant variant_of(const DecodeProblem& p, const Level& level) {
+  return level.variant(loaded_as(p, p.q.dtype), loaded_as(p, p.k.dtype), p.v.dtype);
 }
 
 }  // namespace
 
 void decode(const DecodeProblem& p) {
-  auto item = [&](std::int64_t at) {
-    const SequenceView s = load_sequence(p, at / p.num_q_heads);
-    for (std::int64_t i = 0; i < s.m; ++i) decode_row(p, s, i, at % p.num_q_heads);
-  };
-  parallel_for(p.batch * p.num_q_heads, max_threads(), item);
+  const Level& level = active_level();
+  const int threads = max_threads();
+  const Plan plan = make_plan(p, threads);
+  if (plan.units() == 0) return;
+  const auto rotary = rotary_table(p.rope, p.head_dim);
+
+  Call call{p, plan, level, variant_of(p, level)};
+  call.rotary = rotary.get();
+  call.slot_floats = plan.max_block_rows * (2 + p.head_dim);
+  const std::int64_t all_slots = plan.sequences.back().slot_begin;
+  const std::int64_t fit =
+      kWaveBytes / (call.slot_floats * static_cast<std::int64_t>(sizeof(float)));
+  const std::int64_t capacity = max64(min64(all_slots, fit), plan.max_splits);
+  std::unique_ptr<float[]> slots;
+  std::unique_ptr<std::atomic<std::int32_t>[]> arrived;
+  if (all_slots > 0) {
+    slots.reset(new float[static_cast<std::size_t>(capacity * call.slot_floats)]);
+    arrived.reset(new std::atomic<std::int32_t>[static_cast<std::size_t>(capacity)]);
+    call.slots = slots.get();
+    call.arrived = arrived.get();
+  }
+
+  const int used = plan.tiles < kSerialTiles ? 1 : threads;
+  std::int64_t item = 0;
+  for (std::int64_t unit = 0; unit < plan.units();) {
+    const Wave wave = next_wave(p, plan, capacity, unit);
+    for (std::int64_t i = 0; i < wave.slots; ++i)
+      call.arrived[i].store(0, std::memory_order_relaxed);
+    auto run = [&](std::int64_t i) { run_item(call, item + i); };
+    parallel_for(wave.item_end - item, used, run);
+    item = wave.item_end;
+    call.first_slot += wave.slots;
+  }
 }
 
-std::size_t workspace_size(const DecodeProblem&) { return 0; }
+std::size_t workspace_size(const DecodeProblem&) {
+  return 0;  // scratch belongs to the threads, partial states to the call
+}
 
-Explanation explain(const DecodeProblem&) {
+Explanation explain(const DecodeProblem& p) {
+  const Level& level = active_level();
+  const int threads = max_threads();
+  const Plan plan = make_plan(p, threads);
+  const bool serial = plan.tiles < kSerialTiles;
   Explanation e;
   e.backend = "cpu";
-  e.kernel = "plain";
-  e.tile_rows = 1;
-  e.tile_keys = 1;
-  e.splits = 1;
-  e.why = "plain loop over rows";
+  e.kernel = std::string(level.name) + "/" + variant_of(p, level).name;
+  e.tile_rows = static_cast<int>(plan.max_block_rows);
+  e.tile_keys = kTileKeys;
+  e.splits = plan.max_splits;
+  e.why = std::to_string(plan.units()) + " units (sequence, KV head, block of rows) of " +
+          std::to_string(plan.tiles) + " tiles in all, " +
+          std::to_string(plan.sequences.back().item_begin) + " items on " +
+          std::to_string(serial ? 1 : threads) + (serial || threads == 1 ? " thread" : " threads");
+  if (serial) e.why += "; too little work to wake others";
+  if (p.batch_invariant) e.why += "; never split: batch_invariant";
+  if (p.num_splits > 0) e.why += "; num_splits was given";
+  if (p.rope.on) e.why += "; rows are rotated in float32 first";
   return e;
 }
 
-BackendStatus status() { return {true, true, ""}; }
+BackendStatus status() {
+  BackendStatus s;
+  s.built = true;
+  try {
+    active_level();
+    s.runs = true;
+  } catch (const Error& e) {
+    s.why = e.what();
+  }
+  return s;
+}
 
 }  // namespace pagedecode::cpu
-
-namespace pagedecode {
-std::string cpu_isa() { return "baseline"; }
-}  // namespace pagedecode

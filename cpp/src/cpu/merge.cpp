@@ -3,6 +3,7 @@
 // merge_states: of each row and head, the mean of the states' outs weighted by exp(lse), and the
 // log of the weights' sum. A state with LSE -inf is empty and its out is never read; a row with
 // one state left is copied, bit for bit where the dtypes agree.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -23,6 +24,23 @@ constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 char* element(const RowsView& r, std::int64_t row, std::int64_t head) {
   return static_cast<char*>(r.data) +
          (row * r.row_stride + head * r.head_stride) * bytes_of(r.dtype);
+}
+
+// D elements, dim_stride apart, from or to float32.
+void load_state(const StateView& s, std::int64_t row, std::int64_t head, std::int64_t count,
+                float* dst) {
+  const char* const src = element(s.out, row, head);
+  if (s.dim_stride == 1) return load_row(s.out.dtype, src, count, dst);
+  const std::int64_t step = s.dim_stride * bytes_of(s.out.dtype);
+  for (std::int64_t d = 0; d < count; ++d) load_row(s.out.dtype, src + d * step, 1, dst + d);
+}
+
+void save_state(const StateView& s, std::int64_t row, std::int64_t head, std::int64_t count,
+                const float* src) {
+  char* const dst = element(s.out, row, head);
+  if (s.dim_stride == 1) return save_row(s.out.dtype, src, count, dst);
+  const std::int64_t step = s.dim_stride * bytes_of(s.out.dtype);
+  for (std::int64_t d = 0; d < count; ++d) save_row(s.out.dtype, src + d, 1, dst + d * step);
 }
 
 float& lse_at(const LseView& l, std::int64_t row, std::int64_t head) {
@@ -46,33 +64,37 @@ class RowMerger {
       last = s;
       if (!(lse <= max)) max = lse;  // NaN, too
     }
-    char* const out = element(p_.result.out, row, head);
-    const DType dtype = p_.result.out.dtype;
     if (live == 0) {
       std::fill(sum_.begin(), sum_.end(), 0.0f);
-      save_row(dtype, sum_.data(), p_.head_dim, out);
+      save_state(p_.result, row, head, p_.head_dim, sum_.data());
       lse_at(p_.result.lse, row, head) = kMinusInf;
     } else if (live == 1) {
-      copy(p_.states[last], row, head, out);
+      copy(p_.states[last], row, head);
     } else {
-      weigh(row, head, max, out);
+      weigh(row, head, max);
     }
   }
 
  private:
-  void copy(const StateView& from, std::int64_t row, std::int64_t head, char* out) {
-    const char* src = element(from.out, row, head);
-    const DType dtype = p_.result.out.dtype;
-    if (from.out.dtype == dtype) {
-      std::memmove(out, src, static_cast<std::size_t>(p_.head_dim * bytes_of(dtype)));
+  void copy(const StateView& from, std::int64_t row, std::int64_t head) {
+    const StateView& to = p_.result;
+    if (from.out.dtype == to.out.dtype) {
+      // NOTE: not by way of float32: a NaN's bits stay, too. In place, a row is copied to itself.
+      const std::int64_t bytes = bytes_of(to.out.dtype);
+      const char* const src = element(from.out, row, head);
+      char* const dst = element(to.out, row, head);
+      for (std::int64_t d = 0; d < p_.head_dim; ++d) {
+        std::memmove(dst + d * to.dim_stride * bytes, src + d * from.dim_stride * bytes,
+                     static_cast<std::size_t>(bytes));
+      }
     } else {
-      load_row(from.out.dtype, src, p_.head_dim, sum_.data());
-      save_row(dtype, sum_.data(), p_.head_dim, out);
+      load_state(from, row, head, p_.head_dim, sum_.data());
+      save_state(to, row, head, p_.head_dim, sum_.data());
     }
-    lse_at(p_.result.lse, row, head) = lse_at(from.lse, row, head);
+    lse_at(to.lse, row, head) = lse_at(from.lse, row, head);
   }
 
-  void weigh(std::int64_t row, std::int64_t head, float max, char* out) {
+  void weigh(std::int64_t row, std::int64_t head, float max) {
     double total = 0.0;
     std::fill(sum_.begin(), sum_.end(), 0.0f);
     // Every state of the row is read before its result, which may be one of them, is written.
@@ -82,14 +104,13 @@ class RowMerger {
       const double above = static_cast<double>(lse) - static_cast<double>(max);
       const double weight = p_.lse_base2 ? std::exp2(above) : std::exp(above);
       total += weight;
-      const StateView& state = p_.states[s];
-      load_row(state.out.dtype, element(state.out, row, head), p_.head_dim, part_.data());
+      load_state(p_.states[s], row, head, p_.head_dim, part_.data());
       const auto w = static_cast<float>(weight);
       for (std::size_t d = 0; d < sum_.size(); ++d) sum_[d] += w * part_[d];
     }
     const auto inverse = static_cast<float>(1.0 / total);
     for (float& x : sum_) x *= inverse;
-    save_row(p_.result.out.dtype, sum_.data(), p_.head_dim, out);
+    save_state(p_.result, row, head, p_.head_dim, sum_.data());
     const double log_total = p_.lse_base2 ? std::log2(total) : std::log(total);
     lse_at(p_.result.lse, row, head) = static_cast<float>(static_cast<double>(max) + log_total);
   }

@@ -18,10 +18,10 @@ SequenceView checked_sequence(const SlotsProblem& p, std::int64_t b) {
   const std::int64_t begin = p.cu_seqlens_q[b];
   const std::int64_t end = p.cu_seqlens_q[b + 1];
   if (begin < 0 || end < begin || end > p.total_q || (b == 0 && begin != 0)) {
-    throw InvalidArgument("cu_seqlens_q: got " + std::to_string(begin) + ", " +
-                          std::to_string(end) + of_sequence(b) +
-                          ", want offsets that start at 0, never fall, and end at most at total_q = " +
-                          std::to_string(p.total_q));
+    throw InvalidArgument(
+        "cu_seqlens_q: got " + std::to_string(begin) + ", " + std::to_string(end) + of_sequence(b) +
+        ", want offsets that start at 0, never fall, and end at most at total_q = " +
+        std::to_string(p.total_q));
   }
   SequenceView s;
   s.index = b;
@@ -30,8 +30,8 @@ SequenceView checked_sequence(const SlotsProblem& p, std::int64_t b) {
   s.n = p.seq_lens[b];
   const std::int64_t keys = page_entries(p.pages, b, &s.first_page) * p.page_size;
   if (s.n < 0 || s.n > keys) {
-    throw InvalidArgument("seq_lens: got " + std::to_string(s.n) + of_sequence(b) +
-                          ", want 0 to " + std::to_string(keys) + " (what its pages hold)");
+    throw InvalidArgument("seq_lens: got " + std::to_string(s.n) + of_sequence(b) + ", want 0 to " +
+                          std::to_string(keys) + " (what its pages hold)");
   }
   return s;
 }

@@ -14,8 +14,8 @@ namespace pagedecode::cpu {
 // Address of (slot, head) in a cache of elements of `bytes` bytes.
 inline char* slot_address(const CacheView& c, std::int64_t bytes, std::int64_t page_size,
                           std::int64_t slot, std::int64_t head) {
-  const std::int64_t at = slot / page_size * c.page_stride + slot % page_size * c.token_stride +
-                          head * c.head_stride;
+  const std::int64_t at =
+      slot / page_size * c.page_stride + slot % page_size * c.token_stride + head * c.head_stride;
   return static_cast<char*>(c.data) + at * bytes;
 }
 

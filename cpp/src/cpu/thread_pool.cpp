@@ -89,7 +89,8 @@ struct Pool {
     int wake = job.helpers_wanted;
     {
       const std::lock_guard<std::mutex> lock(mutex);
-      // NOTE: fewer workers than wanted is slower, not wrong: a thread that cannot be made is let go.
+      // NOTE: fewer workers than wanted is slower, not wrong: a thread that cannot be made is let
+      // go.
       try {
         while (workers < wake) {
           std::thread([this] { worker(); }).detach();
@@ -145,7 +146,8 @@ int cpus_allowed() {
 
 int default_threads() {
   const char* text = std::getenv("PAGEDECODE_NUM_THREADS");
-  if (text == nullptr || *text == '\0') return cpus_allowed() < kMaxThreads ? cpus_allowed() : kMaxThreads;
+  if (text == nullptr || *text == '\0')
+    return cpus_allowed() < kMaxThreads ? cpus_allowed() : kMaxThreads;
   char* end = nullptr;
   const long n = std::strtol(text, &end, 10);
   if (*end != '\0' || n < 1) {

@@ -1,0 +1,19 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+#include "cpu/isa/simd_avx2.h"
+// (first the vectors, then what uses them)
+#include "cpu/isa/level.h"
+#include "cpu/isa/levels.h"
+
+namespace pagedecode::cpu {
+namespace {
+
+bool runs() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+}  // namespace
+
+const Level kLevelAvx2 = {"avx2", &runs, &fma_variant, &store_row};
+
+}  // namespace pagedecode::cpu

@@ -1,0 +1,19 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+#include "cpu/isa/simd_avx512.h"
+// (first the vectors, then what uses them)
+#include "cpu/isa/level.h"
+#include "cpu/isa/levels.h"
+
+namespace pagedecode::cpu {
+namespace {
+
+bool runs() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+}  // namespace
+
+const Level kLevelAvx512 = {"avx512", &runs, &fma_variant, &store_row};
+
+}  // namespace pagedecode::cpu
