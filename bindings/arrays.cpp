@@ -13,11 +13,14 @@ namespace nb = nanobind;
 namespace pagedecode::bindings {
 namespace {
 
-// Keeps what the producer said: "q: torch could not export it: Can't export tensors that ...".
+// Keeps what the producer said, but not the C++ stack that torch adds to it.
 [[noreturn]] void refuse_export(const nb::python_error& e, nb::handle object, const char* name) {
+  std::string reason = text_of(e.value());
+  reason = reason.substr(0, reason.find("\nException raised from"));
+  const bool traced = class_of(object).find("Tracer") != std::string::npos;
+  if (traced) reason += " (inside jax.jit and other transformations there is no buffer)";
   const std::string text = std::string(name) + ": got a " + class_of(object) +
-                           " that could not be exported over DLPack: " +
-                           text_of(e.value());
+                           " that could not be exported over DLPack: " + reason;
   if (e.matches(PyExc_TypeError)) throw InvalidType(text);
   throw InvalidArgument(text);
 }
@@ -151,14 +154,15 @@ Tensor Arrays::import_dlpack(nb::handle object, const char* name, const Producer
     const int device_type = nb::cast<int>(nb::int_(device[0]));
     if (device_type == kDLCUDA || device_type == kDLCUDAManaged) {
       if (producer.is_jax) {
-        throw Unsupported(std::string(name) +
-                          ": got a JAX array on CUDA, want one on the CPU: CUDA takes torch and CuPy");
+        throw Unsupported(
+            std::string(name) +
+            ": got a JAX array on CUDA, want one on the CPU: CUDA takes torch and CuPy");
       }
       const nb::object current = helper("current_stream")(object, device[1]);
       if (!current.is_none()) meet_stream(PyLong_AsVoidPtr(current.ptr()));
       meet_stream(nullptr);
-      const bool same = !current.is_none() && plain_default(PyLong_AsVoidPtr(current.ptr())) ==
-                                                  plain_default(stream_);
+      const bool same = !current.is_none() &&
+                        plain_default(PyLong_AsVoidPtr(current.ptr())) == plain_default(stream_);
       options["stream"] = same ? -1 : dlpack_stream(stream_);
     }
     const nb::object method = object.attr("__dlpack__");
@@ -189,8 +193,7 @@ Tensor Arrays::from_capsule(nb::object capsule, const char* name) {
     return t;
   }
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
-    const auto* m =
-        static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+    const auto* m = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
     return from_dltensor(m->dl_tensor, name);
   }
   throw InvalidType(std::string(name) + ": got no DLPack capsule from __dlpack__, want one");

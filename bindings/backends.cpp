@@ -30,11 +30,15 @@ void bind_backends(nb::module_& m) {
     d["cuda"] = to_dict(b.cuda);
     return d;
   });
-  m.def("set_num_threads", [](nb::handle value) {
-    const std::int64_t n = to_int(value, "n");
-    if (n > INT32_MAX) throw InvalidArgument("n: got " + std::to_string(n) + ", want below 2^31");
-    set_num_threads(n < 1 ? 0 : static_cast<int>(n));
-  }, nb::arg("n").none());
+  m.def(
+      "set_num_threads",
+      [](nb::handle value) {
+        const std::int64_t n = to_int(value, "n");
+        if (n > INT32_MAX)
+          throw InvalidArgument("n: got " + std::to_string(n) + ", want below 2^31");
+        set_num_threads(n < 1 ? 0 : static_cast<int>(n));
+      },
+      nb::arg("n").none());
   m.def("num_threads", &num_threads);
   m.def("cpu_isa", [] { return nb::str(cpu_isa().c_str()); });
 }

@@ -31,14 +31,22 @@ struct DTypeCode {
 };
 
 constexpr DTypeCode kCodes[] = {
-    {kDLFloat, 32, DType::kFloat32},       {kDLFloat, 16, DType::kFloat16},
-    {kDLBfloat, 16, DType::kBFloat16},     {kDLFloat8_e4m3fn, 8, DType::kFloat8E4M3},
-    {kDLFloat8_e5m2, 8, DType::kFloat8E5M2}, {kDLInt, 8, DType::kInt8},
-    {kDLUInt, 8, DType::kUInt8},           {kDLBool, 8, DType::kBool},
-    {kDLInt, 32, DType::kInt32},           {kDLInt, 64, DType::kInt64},
-    {kDLUInt, 32, DType::kUInt32},         {kDLFloat, 64, DType::kFloat64},
-    {kDLInt, 16, DType::kInt16},           {kDLUInt, 16, DType::kUInt16},
-    {kDLUInt, 64, DType::kUInt64},         {kDLComplex, 64, DType::kComplex64},
+    {kDLFloat, 32, DType::kFloat32},
+    {kDLFloat, 16, DType::kFloat16},
+    {kDLBfloat, 16, DType::kBFloat16},
+    {kDLFloat8_e4m3fn, 8, DType::kFloat8E4M3},
+    {kDLFloat8_e5m2, 8, DType::kFloat8E5M2},
+    {kDLInt, 8, DType::kInt8},
+    {kDLUInt, 8, DType::kUInt8},
+    {kDLBool, 8, DType::kBool},
+    {kDLInt, 32, DType::kInt32},
+    {kDLInt, 64, DType::kInt64},
+    {kDLUInt, 32, DType::kUInt32},
+    {kDLFloat, 64, DType::kFloat64},
+    {kDLInt, 16, DType::kInt16},
+    {kDLUInt, 16, DType::kUInt16},
+    {kDLUInt, 64, DType::kUInt64},
+    {kDLComplex, 64, DType::kComplex64},
     {kDLComplex, 128, DType::kComplex128},
 };
 
@@ -66,14 +74,29 @@ Device device_of(DLDevice d, const char* name) {
   }
   const char* other = "another";
   switch (d.device_type) {
-    case kDLOpenCL: other = "an OpenCL"; break;
-    case kDLVulkan: other = "a Vulkan"; break;
-    case kDLMetal: other = "a Metal"; break;
-    case kDLROCM: other = "a ROCm"; break;
-    case kDLROCMHost: other = "a ROCm host"; break;
-    case kDLOneAPI: other = "a oneAPI"; break;
-    case kDLWebGPU: other = "a WebGPU"; break;
-    default: break;
+    case kDLOpenCL:
+      other = "an OpenCL";
+      break;
+    case kDLVulkan:
+      other = "a Vulkan";
+      break;
+    case kDLMetal:
+      other = "a Metal";
+      break;
+    case kDLROCM:
+      other = "a ROCm";
+      break;
+    case kDLROCMHost:
+      other = "a ROCm host";
+      break;
+    case kDLOneAPI:
+      other = "a oneAPI";
+      break;
+    case kDLWebGPU:
+      other = "a WebGPU";
+      break;
+    default:
+      break;
   }
   throw InvalidType(std::string(name) + ": got an array on " + other + " device (DLPack type " +
                     std::to_string(d.device_type) + "), want one on the CPU or CUDA");
@@ -97,7 +120,8 @@ constexpr int kWriteable = 0x400;
 
 std::optional<DType> numpy_dtype(char kind, int itemsize) {
   switch (kind) {
-    case 'b': return DType::kBool;
+    case 'b':
+      return DType::kBool;
     case 'f':
       if (itemsize == 2) return DType::kFloat16;
       if (itemsize == 4) return DType::kFloat32;
@@ -119,7 +143,8 @@ std::optional<DType> numpy_dtype(char kind, int itemsize) {
       if (itemsize == 8) return DType::kComplex64;
       if (itemsize == 16) return DType::kComplex128;
       break;
-    default: break;
+    default:
+      break;
   }
   return std::nullopt;
 }

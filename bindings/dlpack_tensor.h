@@ -3,8 +3,8 @@
 // DLTensor and NumPy's array interface -> Tensor: the parts that call no Python library.
 #pragma once
 
-#include <nanobind/nanobind.h>
 #include <dlpack/dlpack.h>
+#include <nanobind/nanobind.h>
 
 #include "pagedecode/types.h"
 

@@ -8,9 +8,7 @@
 namespace pagedecode::bindings {
 
 // str(object).
-inline std::string text_of(nanobind::handle object) {
-  return nanobind::str(object).c_str();
-}
+inline std::string text_of(nanobind::handle object) { return nanobind::str(object).c_str(); }
 
 // "Tensor" for a torch.Tensor.
 inline std::string class_of(nanobind::handle object) {

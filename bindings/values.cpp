@@ -15,8 +15,7 @@ namespace {
 std::string repr_of(nb::handle value) { return nb::repr(value).c_str(); }
 
 [[noreturn]] void refuse_type(nb::handle value, const char* name, const char* want) {
-  throw InvalidType(std::string(name) + ": got a " +
-                    class_of(value) + ", want " + want);
+  throw InvalidType(std::string(name) + ": got a " + class_of(value) + ", want " + want);
 }
 
 [[noreturn]] void refuse_value(nb::handle value, const char* name, const char* want) {

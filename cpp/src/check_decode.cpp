@@ -76,8 +76,8 @@ void check_cuda_cache_type(const char* name, const Tensor& cache, const Tensor& 
 }
 
 void check_caches(const DecodeArgs& a, DecodeProblem* p) {
-  const CacheShape shape = check_cache_pair(a.k_cache, a.v_cache, a.kv_layout, p->head_dim,
-                                            p->device, &p->k, &p->v);
+  const CacheShape shape =
+      check_cache_pair(a.k_cache, a.v_cache, a.kv_layout, p->head_dim, p->device, &p->k, &p->v);
   check_cuda_cache_type("k_cache", a.k_cache, a.q);
   check_cuda_cache_type("v_cache", a.v_cache, a.q);
   p->page_size = shape.page_size;
@@ -125,8 +125,7 @@ PageTable check_page_table(const std::optional<Tensor>& table, const std::option
     pages.width = table->shape[1];
   } else if (indptr && indices) {
     pages.indptr = check_indices("block_table.indptr", *indptr, {"B + 1", batch + 1}, device);
-    pages.entries =
-        check_indices("block_table.indices", *indices, {"num_indices", kAny}, device);
+    pages.entries = check_indices("block_table.indices", *indices, {"num_indices", kAny}, device);
     pages.width = indices->shape[0];
   } else {
     throw_argument("block_table", "none", "a table [B, max_pages], or a page list");
@@ -143,8 +142,7 @@ DecodeProblem check_decode(const DecodeArgs& a, bool needs_out) {
   check_caches(a, &p);
   check_sequences(a, &p);
   const std::int64_t num_pages = p.pages.num_pages;
-  p.pages =
-      check_page_table(a.block_table, a.page_indptr, a.page_indices, p.batch, p.device);
+  p.pages = check_page_table(a.block_table, a.page_indptr, a.page_indices, p.batch, p.device);
   p.pages.num_pages = num_pages;
   check_options(a, &p);
   check_outputs(a, needs_out, &p);
@@ -156,7 +154,7 @@ DecodeProblem check_decode(const DecodeArgs& a, bool needs_out) {
 }
 
 void check_workspace(const DecodeArgs& a, std::size_t needed, DecodeProblem* p) {
-  constexpr std::uintptr_t kAlignment = 16;
+  constexpr std::uintptr_t kAlignment = 16;  // of the widest element that a backend puts there
   const char* name = "workspace";
   const Tensor& w = *a.workspace;
   check_dtype(name, w, {DType::kUInt8});
@@ -171,9 +169,7 @@ void check_workspace(const DecodeArgs& a, std::size_t needed, DecodeProblem* p) 
     throw_argument(name, std::to_string(given) + " bytes",
                    "at least " + std::to_string(needed) + ", as workspace_size says");
   }
-  if (given > 0 && reinterpret_cast<std::uintptr_t>(w.data) % kAlignment != 0) {
-    throw_argument(name, "data at an odd address", "data aligned to 16 bytes");
-  }
+  if (given > 0) check_alignment(name, w, kAlignment);
   p->workspace = w.data;
   p->workspace_bytes = given;
 }

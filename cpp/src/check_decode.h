@@ -24,8 +24,7 @@ void check_workspace(const DecodeArgs& args, std::size_t needed, DecodeProblem* 
 // Pieces of check_decode.
 // A table, or CSR; its num_pages is left to the caller.
 PageTable check_page_table(const std::optional<Tensor>& table, const std::optional<Tensor>& indptr,
-                           const std::optional<Tensor>& indices, std::int64_t batch,
-                           Device device);
+                           const std::optional<Tensor>& indices, std::int64_t batch, Device device);
 void check_options(const DecodeArgs& args, DecodeProblem* p);  // numbers, masks, scales
 // The mask's width: the largest m of the call, or that rounded up to a multiple of 32.
 void check_mask_width(const DecodeArgs& args, std::int64_t largest_m);

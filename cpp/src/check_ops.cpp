@@ -47,8 +47,8 @@ Tensor with_named_bytes(Tensor t) {
 AppendProblem check_append(const AppendArgs& a) {
   AppendProblem p;
   p.device = a.k_cache.device;
-  const CacheShape shape = check_cache_pair(a.k_cache, a.v_cache, a.kv_layout, kAny, p.device,
-                                            &p.k_cache, &p.v_cache);
+  const CacheShape shape =
+      check_cache_pair(a.k_cache, a.v_cache, a.kv_layout, kAny, p.device, &p.k_cache, &p.v_cache);
   check_written_caches(a.k_cache, a.v_cache);
   check_append_type("k_cache", a.k_cache);
   check_append_type("v_cache", a.v_cache);

@@ -94,7 +94,8 @@ ScaleView check_scale(const char* name, const Scale& scale, std::int64_t num_kv_
   if (scale.array) {
     const Tensor& t = *scale.array;
     const bool shared = t.ndim == 1 && t.shape[0] == 1;
-    view.array = check_floats(name, t, shared ? Dim{"1", 1} : Dim{"1 or Hkv", num_kv_heads}, device);
+    view.array =
+        check_floats(name, t, shared ? Dim{"1", 1} : Dim{"1 or Hkv", num_kv_heads}, device);
     return view;
   }
   view.value = static_cast<float>(scale.value);

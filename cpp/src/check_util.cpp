@@ -30,24 +30,17 @@ std::string strides_text(const Tensor& t) {
   return s + ")";
 }
 
-std::string address_text(const Tensor& t, std::int64_t alignment) {
-  const auto address = reinterpret_cast<std::uintptr_t>(t.data);
-  return "data " + std::to_string(address % static_cast<std::uintptr_t>(alignment)) +
-         " bytes past a multiple of " + std::to_string(alignment);
-}
-
 void check_cuda_rows(const char* name, const Tensor& t) {
   const std::int64_t bytes = size_of(t.dtype);
   const std::int64_t align = bytes == 1 && t.shape[t.ndim - 1] % 16 == 8 ? 8 : 16;
-  const std::string want = "rows aligned to " + std::to_string(align) + " bytes on CUDA";
-  if (reinterpret_cast<std::uintptr_t>(t.data) % align != 0) {
-    throw_argument(name, address_text(t, align), want);
-  }
+  check_alignment(name, t, align);
   for (int i = 0; i + 1 < t.ndim; ++i) {
     if (t.shape[i] <= 1) continue;
     const std::string got = "strides " + strides_text(t) + " of " + describe(t);
     if (t.strides[i] <= 0) throw_argument(name, got, "positive strides on CUDA");
-    if (t.strides[i] * bytes % align != 0) throw_argument(name, got, want);
+    if (t.strides[i] * bytes % align != 0) {
+      throw_argument(name, got, "rows aligned to " + std::to_string(align) + " bytes on CUDA");
+    }
   }
 }
 
@@ -113,13 +106,19 @@ void check_device(const char* name, const Tensor& t, Device device) {
                  "one on " + device_text(device) + ", where the call's other arrays are");
 }
 
+void check_alignment(const char* name, const Tensor& t, std::int64_t bytes) {
+  const std::uintptr_t past =
+      reinterpret_cast<std::uintptr_t>(t.data) % static_cast<std::uintptr_t>(bytes);
+  if (past == 0) return;
+  const std::string unit = std::to_string(bytes) + " bytes";
+  throw_argument(name, "data " + std::to_string(past) + " bytes past a multiple of " + unit,
+                 "data aligned to " + unit);
+}
+
 void check_data(const char* name, const Tensor& t) {
   if (is_empty(t)) return;
   if (t.data == nullptr) throw_argument(name, "null data of " + describe(t), "data");
-  const std::int64_t bytes = size_of(t.dtype);
-  if (reinterpret_cast<std::uintptr_t>(t.data) % bytes != 0) {
-    throw_argument(name, address_text(t, bytes), "data aligned to its elements");
-  }
+  check_alignment(name, t, size_of(t.dtype));
 }
 
 void check_rows(const char* name, const Tensor& t) {
@@ -143,8 +142,7 @@ void check_self_overlap(const char* name, const Tensor& t) {
                                         : "strides that nest: elements may overlap each other");
 }
 
-void check_overlap(const char* name, const Tensor& t, const char* other_name,
-                   const Tensor& other) {
+void check_overlap(const char* name, const Tensor& t, const char* other_name, const Tensor& other) {
   const Overlap found = overlap(t, other);
   if (found == Overlap::kNo) return;
   const char* verb = found == Overlap::kYes ? "overlaps " : "may overlap ";

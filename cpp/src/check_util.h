@@ -48,6 +48,7 @@ inline constexpr std::int64_t kAny = -1;
 void check_shape(const char* name, const Tensor& t, std::initializer_list<Dim> dims);
 void check_dtype(const char* name, const Tensor& t, std::initializer_list<DType> dtypes);
 void check_device(const char* name, const Tensor& t, Device device);
+void check_alignment(const char* name, const Tensor& t, std::int64_t bytes);
 // Data not null unless empty, aligned to its elements.
 void check_data(const char* name, const Tensor& t);
 // Rows of D elements: check_data, and the last dimension contiguous. On CUDA rows aligned to 16

@@ -160,8 +160,8 @@ Overlap overlap(const Tensor& a, const Tensor& b) {
 
 Overlap self_overlap(const Tensor& t) {
   if (empty(t)) return Overlap::kNo;
-  // Two different elements whose bytes meet differ first in some dimension k: by 1 or more there, by
-  // nothing before it, by anything after it. Elements meet where their distance is 0.
+  // Two different elements whose bytes meet differ first in some dimension k: by 1 or more there,
+  // by nothing before it, by anything after it. Elements meet where their distance is 0.
   Overlap worst = Overlap::kNo;
   for (int k = 0; k < t.ndim; ++k) {
     if (t.shape[k] <= 1) continue;

@@ -92,7 +92,8 @@ struct MaskView {
     if (kind == MaskKind::kBool) {
       return static_cast<const std::uint8_t*>(data)[row * row_stride + col * col_stride] != 0;
     }
-    const auto word = static_cast<const std::uint32_t*>(data)[row * row_stride + (col >> 5) * col_stride];
+    const auto word =
+        static_cast<const std::uint32_t*>(data)[row * row_stride + (col >> 5) * col_stride];
     return (word >> (col & 31)) & 1u;
   }
 };

@@ -11,9 +11,9 @@ struct DTypeRow {
 
 // In the order of DType.
 constexpr DTypeRow kDTypes[] = {
-    {"float32", 4}, {"float16", 2}, {"bfloat16", 2}, {"float8_e4m3fn", 1}, {"float8_e5m2", 1},
-    {"int8", 1},    {"uint8", 1},   {"bool", 1},     {"int32", 4},         {"int64", 8},
-    {"uint32", 4},  {"float64", 8}, {"int16", 2},    {"uint16", 2},        {"uint64", 8},
+    {"float32", 4},   {"float16", 2},     {"bfloat16", 2}, {"float8_e4m3fn", 1}, {"float8_e5m2", 1},
+    {"int8", 1},      {"uint8", 1},       {"bool", 1},     {"int32", 4},         {"int64", 8},
+    {"uint32", 4},    {"float64", 8},     {"int16", 2},    {"uint16", 2},        {"uint64", 8},
     {"complex64", 8}, {"complex128", 16},
 };
 static_assert(sizeof(kDTypes) / sizeof(kDTypes[0]) == static_cast<int>(DType::kComplex128) + 1,

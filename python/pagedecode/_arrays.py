@@ -39,7 +39,7 @@ def _numpy_empty(like: Array, shape: Shape, dtype: str | None) -> Array:
 
 def _torch_empty(like: Array, shape: Shape, dtype: str | None) -> Array:
     if dtype is None:
-        return like.new_empty(shape, requires_grad=False)
+        return like.new_empty(shape)
     return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
 
 
@@ -59,9 +59,11 @@ def _jax_empty(like: Array, shape: Shape, dtype: str | None) -> Array:
 
 def _jax_hand_over(result: Array, like: Array) -> Array:
     jax = sys.modules["jax"]
-    if result.dtype == np.int64:  # device_put would make it int32 unless x64 is on
-        return jax.dlpack.from_dlpack(result)
-    return jax.device_put(result, like.device)
+    if result.dtype != np.int64:
+        return jax.device_put(result, like.device)
+    enable_x64 = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
+    with enable_x64(True):  # else it would become int32
+        return jax.device_put(result, like.device)
 
 
 def _array_api_empty(like: Array, shape: Shape, dtype: str | None) -> Array:

@@ -204,7 +204,9 @@ class PagedCache:
             self._drop(self._find(seq).pages)
             del self._sequences[seq]
 
-    def block_table(self, seqs: Iterable[Hashable], width: int | None = None) -> npt.NDArray[np.int32]:
+    def block_table(
+        self, seqs: Iterable[Hashable], width: int | None = None
+    ) -> npt.NDArray[np.int32]:
         """Page ids of sequences, padded with -1.
 
         Parameters

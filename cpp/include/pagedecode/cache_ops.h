@@ -30,13 +30,13 @@ struct AppendArgs {
 
 // Slot of each query row's own key n - m + i; -1 where that is negative and past the last offset.
 struct SlotsArgs {
-  std::optional<Tensor> block_table;  // int32/int64 [B, max_pages]; or the two below (CSR)
-  std::optional<Tensor> page_indptr;  // int32/int64 [B + 1]
+  std::optional<Tensor> block_table;   // int32/int64 [B, max_pages]; or the two below (CSR)
+  std::optional<Tensor> page_indptr;   // int32/int64 [B + 1]
   std::optional<Tensor> page_indices;  // int32/int64 [num_indices]
-  Tensor seq_lens;      // int32/int64 [B]
-  Tensor cu_seqlens_q;  // int32/int64 [B + 1]
+  Tensor seq_lens;                     // int32/int64 [B]
+  Tensor cu_seqlens_q;                 // int32/int64 [B + 1]
   std::int64_t page_size = 0;
-  Tensor out;           // int64 [total_q], written
+  Tensor out;  // int64 [total_q], written
   void* stream = nullptr;
 };
 
