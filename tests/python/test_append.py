@@ -296,7 +296,7 @@ WRONG = {
     "k_cache": [
         lambda a: dict(k_cache=a["k_cache"][0]),
         lambda a: dict(k_cache=a["k_cache"].astype(np.float64)),
-        lambda a: dict(k_cache=a["k_cache"].astype(np.int32)),
+        lambda a: dict(k_cache=a["k_cache"].view(np.int16).astype(np.int32)),
     ],
     "v_cache": [
         lambda a: dict(v_cache=a["v_cache"][:2]),

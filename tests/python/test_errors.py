@@ -14,7 +14,9 @@ HQ, HKV, D, TOTAL, B = 6, 2, 64, 9, 3
 
 
 def base(**options):
-    return make_case(np.random.default_rng(81), lens=((2, 37), (4, 9), (3, 20)), **options)
+    return make_case(
+        np.random.default_rng(81), lens=((2, 37), (4, 9), (3, 20)), poisoned=False, **options
+    )
 
 
 def mask(rows=TOTAL, width=4):
@@ -36,9 +38,9 @@ WRONG = {
         lambda a: dict(q=a["q"].astype(I8)),
         lambda a: dict(q=a["q"][:, :5]),  # 5 heads over 2
         lambda a: dict(q=a["q"][..., :60]),
-        lambda a: dict(q=a["q"][..., :32]),
         lambda a: dict(q=a["q"][:, :0]),
     ],
+    "q|k_cache": [lambda a: dict(q=a["q"][..., :32])],
     "k_cache": [
         lambda a: dict(k_cache=a["k_cache"][0]),
         lambda a: dict(k_cache=a["k_cache"][None]),
@@ -86,8 +88,8 @@ WRONG = {
         lambda a: dict(block_table=a["block_table"][:, :0]),
         lambda a: dict(block_table=Pages(np.array([0, 2, 3, 5]), np.arange(5))),
     ],
+    "seq_lens|cu_seqlens_q": [lambda a: dict(seq_lens=a["seq_lens"][:2])],
     "seq_lens": [
-        lambda a: dict(seq_lens=a["seq_lens"][:2]),
         lambda a: dict(seq_lens=a["seq_lens"][None]),
         lambda a: dict(seq_lens=a["seq_lens"].astype(np.float32)),
         lambda a: dict(seq_lens=np.array([37, -1, 20])),
@@ -269,7 +271,7 @@ def test_wrong_argument(name, change):
 
 
 # What a look at contents finds is found by `check` alone on CUDA.
-CONTENTS = {("block_table", i) for i in (3, 4, 5, 6)} | {("seq_lens", i) for i in (3, 4, 5)}
+CONTENTS = {("block_table", i) for i in (3, 4, 5, 6)} | {("seq_lens", i) for i in (2, 3, 4)}
 CONTENTS |= {("cu_seqlens_q", i) for i in (3, 4, 5, 6, 7)} | {("max_seqlen_q", 0)}
 CONTENTS |= {("block_table|indptr", i) for i in (1, 2, 5, 8, 9)}
 CONTENTS |= {("block_table|seq_lens", i) for i in (0, 1, 2)} | {("stream", 0), ("stream", 1)}

@@ -237,7 +237,7 @@ def test_read_only_inputs_and_library_of_the_result(name):
 def test_errors(backend):
     import pagedecode
 
-    outs, lses = states(np.random.default_rng(9), 2)
+    outs, lses = states(np.random.default_rng(9), 2, empty=0)
     wrong = {
         "outs": [
             ([], []),

@@ -6,6 +6,7 @@ import pytest
 
 from backends import BACKENDS, CPU, Guarded, convert
 from cases import LENS, make_case
+from isolated import python
 from reference import Pages, slots_reference
 
 
@@ -101,10 +102,12 @@ def test_errors(name):
             (table[0], lens, cu),
             (table[:2], lens, cu),
             (table.astype(np.float32), lens, cu),
-            (table[:, :2], lens, cu),  # too narrow for the lengths
-            (np.where(table == table[0, 0], 10**6, table) * 0 - 1, lens, cu),
+            (table * 0 - 1, lens, cu),
+            (table[None], lens, cu),
         ],
-        "seq_lens": [(table, lens[:3], cu), (table, lens - 1, cu), (table, lens[None], cu)],
+        "block_table|seq_lens": [(table[:, :2], lens, cu)],  # too narrow for the lengths
+        "seq_lens": [(table, lens - 1, cu), (table, lens[None], cu)],
+        "seq_lens|cu_seqlens_q": [(table, lens[:3], cu)],
         "cu_seqlens_q": [
             (table, lens, cu[:3]),
             (table, lens, cu + 1),
@@ -120,7 +123,7 @@ def test_errors(name):
         with pytest.raises((TypeError, ValueError), match="page_size"):
             slots(backend, (table, lens, cu), page_size=page)
     for total in (-1, int(cu[-1]) - 1, "7"):
-        with pytest.raises((TypeError, ValueError), match="total_q"):
+        with pytest.raises((TypeError, ValueError), match=r"total_q|cu_seqlens_q"):
             slots(backend, (table, lens, cu), page_size=4, total_q=total)
 
 
@@ -140,7 +143,7 @@ def test_wrong_outputs():
         frozen,
         [0] * total,
     ):
-        with pytest.raises((TypeError, ValueError), match="out"):
+        with pytest.raises((TypeError, ValueError), match=r"out|cu_seqlens_q"):
             pagedecode.slots(*arrays, page_size=4, out=out)
         assert (np.asarray(out) == 123).all() or isinstance(out, list)
 
@@ -149,6 +152,20 @@ def test_a_page_list_with_too_few_pages(numpy_backend):
     form = Pages(np.array([0, 2, 3]), np.array([1, 2, 3]))
     with pytest.raises(ValueError, match=r"block_table|indptr|seq_lens"):
         slots(numpy_backend, (form, np.array([9, 4]), np.array([0, 1, 2])), page_size=4)
+
+
+def test_jax_without_64_bits():
+    """The result is int64 also where JAX makes 32-bit arrays by default; its setting is left alone."""
+    python(
+        """
+        import jax, numpy as np, pagedecode
+        table, lens, cu = (jax.numpy.asarray(x) for x in ([[3, 1]], [6], [0, 2]))
+        got = pagedecode.slots(table, lens, cu, page_size=4)
+        assert isinstance(got, jax.Array) and got.dtype == np.int64, got.dtype
+        assert np.asarray(got).tolist() == [4, 5]
+        assert jax.numpy.asarray(np.zeros(1, np.int64)).dtype == np.int32
+        """
+    )
 
 
 @pytest.mark.gpu
