@@ -226,7 +226,7 @@ def stored(backend, x, kind, **scales):
     new = np.broadcast_to(x[:, None, None], (len(x), 2, 64)).copy()
     raw = np.full((-(-len(x) // 4) + 1, 4, 2, 64), 0x55, np.uint8)
     name = kind if kind.startswith("float8") else None
-    caches = [backend.to(raw if name else raw.view(np.int8)) for _ in range(2)]
+    caches = [backend.to((raw if name else raw.view(np.int8)).copy()) for _ in range(2)]
     given = {n: backend.to(s) if isinstance(s, np.ndarray) else s for n, s in scales.items()}
     slots = backend.to(np.arange(len(x)))
     x = backend.to(new)
