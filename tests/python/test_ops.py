@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from backends import BACKENDS, NUMPY, bits_equal, convert, run
+from backends import BACKENDS, bits_equal, convert, run
 from cases import CASE, CASES, F16, make_case
 from isolated import python
 
@@ -216,13 +216,15 @@ def test_explain_tells_forced_splits(device_backend):
         assert str(count) in str(told.splits)
 
 
+@pytest.mark.gpu
 def test_explain_tells_a_missing_hint():
-    """A ragged call without max_seqlen_q may take larger tiles: `explain` says so."""
+    """A ragged call without max_seqlen_q may take larger tiles on CUDA: `explain` says so."""
     import pagedecode
 
     args = CASE["plain"].build()
-    for backend in [NUMPY]:
-        assert "max_seqlen_q" in str(pagedecode.explain(**convert(backend, args)))
+    backend = BACKENDS["torch-cuda"]
+    assert "max_seqlen_q" in str(pagedecode.explain(**convert(backend, args)))
+    assert "max_seqlen_q" not in str(pagedecode.explain(**convert(backend, args), max_seqlen_q=8))
 
 
 def test_they_refuse_what_decode_refuses(backend):

@@ -155,7 +155,7 @@ def test_a_page_list_with_too_few_pages(numpy_backend):
 
 
 def test_jax_without_64_bits():
-    """The result is int64 also where JAX makes 32-bit arrays by default; its setting is left alone."""
+    """int64 also where JAX makes 32-bit arrays by default, and that setting is left alone."""
     python(
         """
         import jax, numpy as np, pagedecode
