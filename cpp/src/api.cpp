@@ -53,7 +53,12 @@ void check(const DecodeArgs& args) { prepare(args, false, true); }
 
 Explanation explain(const DecodeArgs& args) {
   const DecodeProblem p = prepare(args, false, args.check_contents);
-  return on_cuda(p.device) ? cuda::explain(p) : cpu::explain(p);
+  Explanation e = on_cuda(p.device) ? cuda::explain(p) : cpu::explain(p);
+  if (p.cu_seqlens_q && !args.max_seqlen_q) {
+    e.why += on_cuda(p.device) ? "; without max_seqlen_q a sequence may have all rows of q"
+                               : "; without max_seqlen_q the largest m is read from cu_seqlens_q";
+  }
+  return e;
 }
 
 void append(const AppendArgs& args) {

@@ -21,12 +21,12 @@ void check_cache_type(const char* name, const Tensor& t) {
 }
 
 CacheView check_cache(const char* name, const Tensor& t, KVLayout layout, const CacheShape& want,
-                      Device device) {
+                      const char* head_dim_name, Device device) {
   check_cache_type(name, t);
   const Dim pages{"num_pages", want.num_pages};
   const Dim tokens{"P", want.page_size};
   const Dim heads{"Hkv", want.num_kv_heads};
-  const Dim dim{"D", want.head_dim};
+  const Dim dim{head_dim_name, want.head_dim};
   const bool nhd = layout == KVLayout::kNHD;
   if (nhd) {
     check_shape(name, t, {pages, tokens, heads, dim});
@@ -55,7 +55,8 @@ CacheShape check_cache_pair(const Tensor& k_cache, const Tensor& v_cache, KVLayo
                             std::int64_t head_dim, Device device, CacheView* k, CacheView* v) {
   const bool nhd = layout == KVLayout::kNHD;
   CacheShape shape{kAny, kAny, kAny, head_dim};
-  *k = check_cache("k_cache", k_cache, layout, shape, device);
+  const char* head_dim_name = head_dim == kAny ? "D" : "D of q";
+  *k = check_cache("k_cache", k_cache, layout, shape, head_dim_name, device);
   shape.num_pages = k_cache.shape[0];
   shape.page_size = k_cache.shape[nhd ? 1 : 2];
   shape.num_kv_heads = k_cache.shape[nhd ? 2 : 1];
@@ -68,7 +69,7 @@ CacheShape check_cache_pair(const Tensor& k_cache, const Tensor& v_cache, KVLayo
     throw_unsupported("k_cache", "shape " + shape_text(k_cache),
                       "a page size and heads below 2^31");
   }
-  *v = check_cache("v_cache", v_cache, layout, shape, device);
+  *v = check_cache("v_cache", v_cache, layout, shape, head_dim_name, device);
   return shape;
 }
 

@@ -17,7 +17,7 @@ struct CacheShape {
 
 // Unsupported unless a multiple of 8 up to 256.
 void check_head_dim(const char* name, std::int64_t head_dim);
-// `head_dim` kAny takes that of k_cache.
+// `head_dim` is q's; kAny takes that of k_cache.
 CacheShape check_cache_pair(const Tensor& k_cache, const Tensor& v_cache, KVLayout layout,
                             std::int64_t head_dim, Device device, CacheView* k, CacheView* v);
 // Caches that are written: writable, no byte reached twice, K and V apart.

@@ -61,7 +61,7 @@ def _jax_hand_over(result: Array, like: Array) -> Array:
     jax = sys.modules["jax"]
     if result.dtype != np.int64:
         return jax.device_put(result, like.device)
-    enable_x64 = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
+    enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
     with enable_x64(True):  # else it would become int32
         return jax.device_put(result, like.device)
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 Slots = npt.NDArray[np.int64]
 Pairs = tuple[Slots, Slots]
+Indices = npt.NDArray[np.int32]
 
 
 @dataclass
@@ -204,9 +205,7 @@ class PagedCache:
             self._drop(self._find(seq).pages)
             del self._sequences[seq]
 
-    def block_table(
-        self, seqs: Iterable[Hashable], width: int | None = None
-    ) -> npt.NDArray[np.int32]:
+    def block_table(self, seqs: Iterable[Hashable], width: int | None = None) -> Indices:
         """Page ids of sequences, padded with -1.
 
         Parameters
@@ -236,7 +235,7 @@ class PagedCache:
                 row[: len(ids)] = ids
             return table
 
-    def seq_lens(self, seqs: Iterable[Hashable]) -> npt.NDArray[np.int32]:
+    def seq_lens(self, seqs: Iterable[Hashable]) -> Indices:
         """Lengths of sequences, int32 [len(seqs)].
 
         Raises

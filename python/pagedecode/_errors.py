@@ -2,5 +2,5 @@
 """What pagedecode raises beside Python's own ValueError, TypeError and RuntimeError."""
 
 
-class Unsupported(ValueError, NotImplementedError):  # noqa: N818  (the contract's name)
+class Unsupported(ValueError, NotImplementedError):
     """Sound arguments that the backend of the call cannot handle; the message says what it can."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,6 +85,8 @@ def slots(
     ValueError, TypeError
         An argument that is not as above, named; on the CPU also lengths and offsets out of range.
     """
+    if total_q is not None:
+        total_q = _count(total_q, "total_q")
     table, indptr, indices = block_table, None, None
     like = block_table
     if isinstance(block_table, PageList):
@@ -93,9 +96,7 @@ def slots(
     library = None
     if out is None:
         library = library_of(like, "block_table")
-        rows = _total_q(cu_seqlens_q) if total_q is None else total_q
-        if rows < 0:
-            raise ValueError(f"total_q: got {rows}, want 0 or more")
+        rows = _last_offset(cu_seqlens_q) if total_q is None else total_q
         result = library.empty(like, (rows,), "int64")
     elif total_q is not None and tuple(out.shape) != (total_q,):
         raise ValueError(f"out: got shape {list(out.shape)}, want [total_q = {total_q}]")
@@ -105,15 +106,22 @@ def slots(
     return result
 
 
-def _total_q(cu_seqlens_q: Array) -> int:
+def _count(value: Any, name: str) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: got a {type(value).__name__}, want an int") from None
+    if count < 0:
+        raise ValueError(f"{name}: got {count}, want 0 or more")
+    return count
+
+
+def _last_offset(cu_seqlens_q: Array) -> int:
     if not on_host(cu_seqlens_q, "cu_seqlens_q"):
         raise ValueError("total_q: got None on CUDA, want the length of the result, or out=")
     if len(cu_seqlens_q.shape) != 1 or cu_seqlens_q.shape[0] == 0:
         raise ValueError(f"cu_seqlens_q: got shape {list(cu_seqlens_q.shape)}, want [B + 1]")
-    last = int(cu_seqlens_q[-1])
-    if last < 0:
-        raise ValueError(f"cu_seqlens_q: got {last} at its end, want 0 or more")
-    return last
+    return _count(cu_seqlens_q[-1].item(), "cu_seqlens_q[-1]")
 
 
 def merge_states(
