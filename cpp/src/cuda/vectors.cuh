@@ -36,25 +36,41 @@ __device__ __forceinline__ float bfloat_of(std::uint32_t word, int half) {
   return __uint_as_float(half ? word & 0xffff0000u : word << 16);
 }
 
+// The bytes of a vector as they lie in memory: 16 of a 2-byte type, 32 of float32.
+struct RawVector {
+  uint4 low;
+  uint4 high;  // float32 only
+};
+
+// From element `at`, whose address is a multiple of 16 bytes.
+__device__ __forceinline__ RawVector load_raw(const void* data, DType dtype, std::int64_t at) {
+  const int size = dtype == DType::kFloat32 ? 4 : 2;
+  const auto* from = reinterpret_cast<const uint4*>(static_cast<const char*>(data) + at * size);
+  RawVector raw;
+  raw.low = from[0];
+  raw.high = dtype == DType::kFloat32 ? from[1] : uint4{};
+  return raw;
+}
+
+__device__ __forceinline__ void widen(const RawVector& raw, DType dtype, float (&x)[kVector]) {
+  const std::uint32_t words[8] = {raw.low.x,  raw.low.y,  raw.low.z,  raw.low.w,
+                                  raw.high.x, raw.high.y, raw.high.z, raw.high.w};
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    x[i] = dtype == DType::kFloat32   ? __uint_as_float(words[i])
+           : dtype == DType::kFloat16 ? half_of(words[i / 2], i % 2)
+                                      : bfloat_of(words[i / 2], i % 2);
+  }
+}
+
 // x[0..8) from element `at`; `aligned`: the vector's address is a multiple of 16 bytes.
 __device__ __forceinline__ void load_vector(const void* data, DType dtype, std::int64_t at,
                                             bool aligned, float (&x)[kVector]) {
-  if (!aligned) {
+  if (aligned) {
+    widen(load_raw(data, dtype, at), dtype, x);
+  } else {
 #pragma unroll
     for (int i = 0; i < kVector; ++i) x[i] = load_float(data, dtype, at + i);
-  } else if (dtype == DType::kFloat32) {
-    const auto* from = reinterpret_cast<const float4*>(static_cast<const float*>(data) + at);
-    const float4 a = from[0], b = from[1];
-    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
-    x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-  } else {
-    const uint4 v = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(data) + at);
-    const std::uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      x[i] =
-          dtype == DType::kFloat16 ? half_of(words[i / 2], i % 2) : bfloat_of(words[i / 2], i % 2);
-    }
   }
 }
 

@@ -38,12 +38,12 @@ TEST_F(CudaWorkspace, StaysAndIsZeroed) {
 
 TEST_F(CudaWorkspace, GrowsByDoublingAndKeepsTheOld) {
   const Stream stream;
-  const std::size_t before = workspace_use().bytes;
   void* const first = workspace(Purpose::kDecode, 0, stream, 2 * kMiB);
+  const std::size_t before = workspace_use().bytes;
   void* const second = workspace(Purpose::kDecode, 0, stream, 2 * kMiB + 1);
   EXPECT_NE(first, second);
   EXPECT_TRUE(all_zero(second, 4 * kMiB));
-  EXPECT_EQ(workspace_use().bytes - before, 6 * kMiB);
+  EXPECT_EQ(workspace_use().bytes - before, 4 * kMiB);
   must(cudaMemset(first, 1, 2 * kMiB));  // still ours
   EXPECT_EQ(workspace(Purpose::kDecode, 0, stream, 1), second);
 }
@@ -78,7 +78,6 @@ TEST_F(CudaWorkspace, IsMadeInsideACapture) {
   EXPECT_TRUE(all_zero(data, 3 * kMiB)) << "nothing but the replay writes it";
   graph.replay(stream);
   EXPECT_FALSE(all_zero(data, 64));
-  EXPECT_EQ(workspace(Purpose::kDecode, 0, stream, 1), data);
 }
 
 TEST_F(CudaWorkspace, CapturedBlocksOutliveGrowthAndStream) {

@@ -23,6 +23,7 @@ namespace pagedecode::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kBatch = 4;       // states that a lane has under way
 constexpr int kMaxStates = 48;  // of a launch: its arguments fill 4 KB at most
 
 struct State {
@@ -114,20 +115,33 @@ __device__ __forceinline__ void store_part(const State& s, std::int64_t from, in
   }
 }
 
+// States go in batches: all loads of a batch are under way before the first sum.
 __device__ __forceinline__ void merge_part(const Params& p, At at, const Weights& w, int d) {
   const int count = min(kVector, p.head_dim - d);
   float sum[kVector] = {};
   bool first = true;
-  for (int s = 0; s < p.num_states; ++s) {
-    const float lse = *lse_at(p.states[s], at);
-    if (lse == -INFINITY) continue;
-    const float share = weight(p, lse, w.top);
-    float x[kVector];
-    load_part(p.states[s], out_at(p.states[s], at, d), count, x);
+  for (int start = 0; start < p.num_states; start += kBatch) {
+    float share[kBatch];
+    float x[kBatch][kVector];
+    bool full[kBatch];
 #pragma unroll
-    // NOTE: not fmaf(share, x, 0) for the first state: that turns -0 into +0.
-    for (int i = 0; i < kVector; ++i) sum[i] = first ? share * x[i] : fmaf(share, x[i], sum[i]);
-    first = false;
+    for (int i = 0; i < kBatch; ++i) {
+      const int s = start + i;
+      const float lse = s < p.num_states ? *lse_at(p.states[s], at) : -INFINITY;
+      full[i] = lse != -INFINITY;
+      share[i] = full[i] ? weight(p, lse, w.top) : 0.0f;
+      if (full[i]) load_part(p.states[s], out_at(p.states[s], at, d), count, x[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (!full[i]) continue;
+        // NOTE: not fmaf(share, x, 0) for the first state: that turns -0 into +0.
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) {
+        sum[j] = first ? share[i] * x[i][j] : fmaf(share[i], x[i][j], sum[j]);
+      }
+      first = false;
+    }
   }
   const float total = first ? 1.0f : w.total;
 #pragma unroll
