@@ -154,6 +154,17 @@ def test_b27_float8_as_itself_and_as_bytes(backend, kv):
     close(lse, want[1], 1e-3)
 
 
+def test_b27_a_pair_may_name_one_type(backend):
+    args = normal([37, 5], [2, 1], v_type="float8_e5m2")
+    want = call(backend, args)
+    raw = {**args, "v_cache": args["v_cache"].view(np.uint8)}
+    assert same_bits(call(backend, raw, kv_dtype=(None, "float8_e5m2")), want)
+    close(want[0], decode_reference(**args)[0], 2e-3, 4.0)
+    for pair in (("float8_e5m2", None), ("float8_e5m2", "float8_e5m2"), (None, None)):
+        with refused("kv_dtype", "v_cache"):
+            call(backend, raw, kv_dtype=pair)
+
+
 def test_b27_bytes_are_never_guessed(backend):
     args = normal([37, 5], [2, 1], k_type="float8_e4m3fn")
     raw = {n: args[n].view(np.uint8) for n in ("k_cache", "v_cache")}

@@ -32,7 +32,7 @@ def canaries_stand(backend, whole, size, before=CANARY) -> bool:
 
 def calls():
     """Calls of very different shapes: big, then small with a window and an empty row."""
-    big = normal([1500, 1100, 64, 1], [8, 3, 1, 1], page=16, heads=2, group=4)
+    big = normal([900, 700, 64, 1], [8, 3, 1, 1], page=16, heads=2, group=4)
     poison = {**big, "v_cache": np.full_like(big["v_cache"], np.nan)}  # NaN in every partial
     small = normal([9, 0, 700], [2, 3, 1], page=16)
     tree = {**small, "draft_mask": np.tri(3, dtype=bool)[[0, 1, 0, 1, 2, 0]], "max_seqlen_q": 3}
@@ -85,7 +85,7 @@ def test_b22_a_larger_workspace_changes_nothing(writable_backend):
 @pytest.mark.parametrize("m", (1, 5, 64))
 def test_b38_the_size_is_enough(device_backend, heads, group, m):
     backend = device_backend
-    args = normal([130, 1], [m, 1], page=16, heads=heads, group=group)
+    args = normal([70, 1], [m, 1], page=16, heads=heads, group=group)
     for options in ({}, {"num_splits": 1}, {"num_splits": 32}, {"batch_invariant": True}):
         size = size_of(backend, args, **options)
         whole, view = workspace(backend, size)
