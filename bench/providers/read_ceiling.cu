@@ -2,9 +2,9 @@
 //
 // Reads two arrays once in one launch and folds them: no kernel that must read these bytes is
 // faster. Blocks alternate between K and V, so that both stream at the same time.
+#include <cuda_runtime.h>
 #include <cstddef>
 #include <cstdint>
-#include <cuda_runtime.h>
 
 namespace {
 
