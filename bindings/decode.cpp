@@ -9,6 +9,7 @@
 
 #include "arrays.h"
 #include "calls.h"
+#include "gil.h"
 #include "values.h"
 
 namespace nb = nanobind;
@@ -111,12 +112,12 @@ struct DecodeCall {
 void bind_decode(nb::module_& m) {
   m.def("decode", [](const nb::args& in) {
     const DecodeCall call{Inputs(in)};
-    nb::gil_scoped_release released;
+    const ReleasedGil released;
     decode(call.args);
   });
   m.def("check", [](const nb::args& in) {
     const DecodeCall call{Inputs(in)};
-    nb::gil_scoped_release released;
+    const ReleasedGil released;
     check(call.args);
   });
   m.def("workspace_size", [](const nb::args& in) {

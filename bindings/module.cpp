@@ -4,6 +4,7 @@
 #include <string>
 
 #include "calls.h"
+#include "gil.h"
 #include "pagedecode/version.h"
 
 NB_MODULE(_core, m) {
@@ -13,6 +14,7 @@ NB_MODULE(_core, m) {
                               std::to_string(PAGEDECODE_VERSION_PATCH);
   m.attr("__version__") = version.c_str();
   pagedecode::bindings::bind_errors(m);
+  pagedecode::bindings::bind_gil(m);
   pagedecode::bindings::bind_decode(m);
   pagedecode::bindings::bind_ops(m);
   pagedecode::bindings::bind_backends(m);

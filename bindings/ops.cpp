@@ -6,6 +6,7 @@
 
 #include "arrays.h"
 #include "calls.h"
+#include "gil.h"
 #include "pagedecode/cache_ops.h"
 #include "values.h"
 
@@ -29,7 +30,7 @@ void bind_append(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_ca
   args.k_scale = to_scale(arrays, k_scale, "k_scale");
   args.v_scale = to_scale(arrays, v_scale, "v_scale");
   args.stream = arrays.stream();
-  nb::gil_scoped_release released;
+  const ReleasedGil released;
   append(args);
 }
 
@@ -46,7 +47,7 @@ void bind_slots(nb::handle block_table, nb::handle page_indptr, nb::handle page_
   args.page_size = to_int(page_size, "page_size");
   args.out = arrays.write(out, "out");
   args.stream = arrays.stream();
-  nb::gil_scoped_release released;
+  const ReleasedGil released;
   slots(args);
 }
 
@@ -66,7 +67,7 @@ void bind_merge(nb::sequence outs, nb::sequence lses, nb::handle out, nb::handle
   args.lse = arrays.write(lse, "lse");
   args.lse_base = to_lse_base(lse_base);
   args.stream = arrays.stream();
-  nb::gil_scoped_release released;
+  const ReleasedGil released;
   merge_states(args);
 }
 
@@ -80,7 +81,7 @@ void bind_move(nb::handle k_cache, nb::handle v_cache, nb::handle src_slots, nb:
   args.dst_slots = arrays.read(dst_slots, "dst_slots");
   args.kv_layout = to_layout(kv_layout);
   args.stream = arrays.stream();
-  nb::gil_scoped_release released;
+  const ReleasedGil released;
   move(args);
 }
 
