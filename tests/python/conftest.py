@@ -4,6 +4,11 @@
 import os
 from functools import lru_cache
 
+# Read when NumPy loads: OpenBLAS' and OpenMP's threads spin while they wait, and on two busy cores
+# the demo's tests took five times the processor time with two of each.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
