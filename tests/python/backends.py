@@ -289,6 +289,12 @@ def run(backend, args, *, out_dtype=None, guarded=True, **changes):
     return Result(out.value(), lse.value())
 
 
+def written(args):
+    """The rows of q that belong to a sequence; those past cu_seqlens_q[B] are never written."""
+    cu = args.get("cu_seqlens_q")
+    return slice(0, None if cu is None else int(cu[-1]))
+
+
 def compare(result, want, out_tol, lse_tol, *, written=None):
     """Assert that a result equals (out, lse) of the reference: NaN and Inf places first.
 
