@@ -60,9 +60,11 @@ struct DecodeArgs {
   LseBase lse_base = LseBase::kE;
   std::optional<std::int64_t> num_splits;  // KV splits; default: the library decides
   bool batch_invariant = false;
-  std::optional<Tensor> workspace;  // uint8 [>= workspace_size(...)], zeroed once before first use
-  void* stream = nullptr;           // cudaStream_t; null on the CPU
-  bool check_contents = false;      // CUDA: synchronise and check what lives on the device, too
+  // uint8 [>= workspace_size(...)], contiguous, aligned to 16 bytes, zeroed once before its first
+  // use; then good for any shapes in any order.
+  std::optional<Tensor> workspace;
+  void* stream = nullptr;       // cudaStream_t; null on the CPU
+  bool check_contents = false;  // CUDA: synchronise and check what lives on the device, too
 };
 
 // What a call would run, and why.

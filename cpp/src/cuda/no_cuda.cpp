@@ -11,8 +11,8 @@ constexpr char kWhy[] =
     "built without CUDA: build with PAGEDECODE_CUDA=ON and nvcc 12.5 or newer to have it";
 
 [[noreturn]] void refuse(const char* argument) {
-  throw Unsupported(std::string("`") + argument +
-                    "`: got an array on a CUDA device, want one on the CPU: this pagedecode was " +
+  throw Unsupported(std::string(argument) +
+                    ": got an array on a CUDA device, want one on the CPU: this pagedecode was " +
                     kWhy);
 }
 
