@@ -7,6 +7,7 @@ import pytest
 import backends
 from backends import BACKENDS, check_call, run, written
 from cases import CASES, F16, make_case
+from reference import Pages
 
 ALL = [
     pytest.param(
@@ -95,3 +96,67 @@ def test_visible_nan_and_inf_are_not_hidden(device_backend):
     assert np.isfinite(result.out[:2, 2:].astype(float)).all()
     assert np.isposinf(result.out[2:, 2:, 7].astype(float)).all()
     assert np.isfinite(result.lse[2:]).all()
+
+
+def test_nothing_but_empty_arrays(backend):
+    """No pages at all, no columns in the table: every row is empty, and nothing is read."""
+    args = make_case(np.random.default_rng(0), lens=((2, 0), (1, 0)), extra=0)
+    assert args["block_table"].shape == (2, 0)
+    for name in ("k_cache", "v_cache"):
+        args[name] = args[name][:0]
+    for sinks in (None, np.zeros(6, np.float32)):
+        result = run(backend, args, sinks=sinks)
+        assert (result.out == 0).all()
+        assert (result.lse == (-np.inf if sinks is None else 0)).all()
+    csr = Pages(np.zeros(3, np.int32), np.zeros(0, np.int32))
+    assert (run(backend, args, block_table=csr).out == 0).all()
+
+
+def test_a_large_group_with_many_rows(device_backend):
+    """300 rows x group 128 of one KV head."""
+    args = make_case(
+        np.random.default_rng(0), lens=((300, 310), (1, 5)), heads=(1, 128), head_dim=8
+    )
+    check_call(device_backend, args)
+
+
+def test_numpy_numbers_as_options(backend):
+    """Options may be NumPy scalars."""
+    args = make_case(np.random.default_rng(0), lens=((3, 37), (2, 20)))
+    want = run(backend, args, window_left=5, softcap=2.0, softmax_scale=0.25, max_seqlen_q=3)
+    got = run(
+        backend,
+        args,
+        window_left=np.int64(5),
+        softcap=np.float32(2.0),
+        softmax_scale=np.float64(0.25),
+        max_seqlen_q=np.int32(3),
+        causal=np.bool_(True),
+    )
+    assert got.same_bits(want)
+
+
+def test_extreme_sinks(device_backend):
+    """A sink of -inf is none at all; a very large one takes all the weight."""
+    args = make_case(np.random.default_rng(0), lens=((3, 37), (2, 1), (1, 0)))
+    plain = run(device_backend, args)
+    none = check_call(device_backend, args, sinks=np.full(6, -np.inf, np.float32))
+    assert np.abs(none.out.astype(float) - plain.out.astype(float)).max() < 1e-3
+    assert np.isneginf(none.lse[-1]).all() and (none.out[-1] == 0).all()
+    for splits in (None, 3):
+        for sink in (-1e30, -200.0, 300.0, 1e30):
+            sinks = np.full(6, sink, np.float32)
+            check_call(device_backend, args, sinks=sinks, num_splits=splits)
+
+
+def test_positions_far_away(device_backend):
+    """Positions beyond float32's integers: differences of draft positions stay exact."""
+    mask = np.tri(4, dtype=bool)
+    args = make_case(np.random.default_rng(0), lens=((4, 4), (4, 4)), index_dtype=np.int64)
+    args["draft_mask"] = np.concatenate([mask, mask])
+    near = np.array([0, 1, 1, 3, 2, 3, 4, 4])
+    slopes = np.linspace(0.1, 1.5, 6).astype(np.float32)
+    want = check_call(device_backend, args, positions=near, alibi_slopes=slopes, window_left=2)
+    for far in (2**24 + 1, 2**30 + 1):
+        got = run(device_backend, args, positions=near + far, alibi_slopes=slopes, window_left=2)
+        assert got.same_bits(want), far

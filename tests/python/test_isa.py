@@ -12,6 +12,7 @@ FLAGS = {
     "avx2": {"avx2", "fma", "f16c"},
     "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq"},
     "avx512bf16": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16"},
+    "amx": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "amx_tile", "amx_bf16"},
 }
 
 # All types, head dims on both sides of a vector, the options' code paths, append and merge.

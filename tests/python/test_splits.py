@@ -83,3 +83,9 @@ def test_the_type_of_the_count(backend):
         with pytest.raises((TypeError, ValueError), match="num_splits"):
             run(backend, args, num_splits=wrong)
     assert run(backend, args, num_splits=np.int64(2)).out.dtype == F16
+
+
+def test_far_more_splits_than_keys(numpy_backend):
+    args = make_case(np.random.default_rng(0), lens=((2, 20), (1, 300), (1, 0)))
+    for count in (10**4, 10**6, 2**31 - 1):
+        check_call(numpy_backend, args, num_splits=count)
