@@ -2,6 +2,11 @@
 """Bug cases of what caches and tables hold: dead slots, dead entries, bad lengths, page sizes
 (B03, B17, B33, B58)."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -109,6 +114,41 @@ def test_b17_bad_live_entry(backend, bad):
                 call(backend, form)
         with refused("block_table", "indices"):
             pagedecode.check(**convert(backend, form))
+
+
+CHECKED = """
+import numpy as np, pagedecode
+from backends import BACKENDS, convert
+from probes import call, normal
+cuda = BACKENDS["torch-cuda"]
+args = normal([9, 4], [2, 1])
+call(cuda, args)
+for name, index in (("block_table", (0, 1)), ("seq_lens", 0), ("cu_seqlens_q", 1)):
+    bad = {**args, name: args[name].copy()}
+    bad[name][index] = 1000
+    try:
+        call(cuda, bad)
+    except ValueError as error:
+        assert name in str(error), error
+    else:
+        raise SystemExit(name + " was not checked")
+call(cuda, args)
+"""
+
+
+@pytest.mark.gpu
+def test_b17_checked_mode_refuses_bad_contents_on_cuda():
+    here = str(Path(__file__).resolve().parent)
+    path = os.pathsep.join([here, *sys.path])
+    environment = {**os.environ, "PAGEDECODE_CHECK": "1", "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKED],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
-"""Bug cases of CUDA graphs: replays under other lengths, tables, offsets, contents (B21, B22)."""
+"""Bug cases of CUDA graphs: replays under other lengths, tables and contents (B21, B22, B40)."""
 
 import numpy as np
 import pytest
@@ -200,6 +200,22 @@ def test_b21_several_graphs_of_one_stream_take_turns():
     for _ in range(5):
         for captured, args, want in graphs:
             assert same_bits(captured.replay(args), want)
+
+
+def test_b40_a_graph_of_an_empty_batch():
+    import torch
+
+    backend = BACKENDS["torch-cuda"]
+    given = convert(backend, normal([], []))
+    given["q"] = torch.zeros(0, 4, 64, dtype=torch.float16, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    space = torch.zeros(1, device="cuda")
+    with torch.cuda.graph(graph):
+        out, lse = pagedecode.decode(**given, return_lse=True)
+        space.add_(1)  # a graph of no work at all would be a warning
+    graph.replay()
+    torch.cuda.synchronize()
+    assert tuple(out.shape) == (0, 4, 64) and tuple(lse.shape) == (0, 4) and space.item() == 1
 
 
 def test_b21_append_slots_and_merge_in_one_graph():

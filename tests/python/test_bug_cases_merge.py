@@ -1,5 +1,5 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
-"""Bug cases of merge_states: empty states, bases, in place, cascades (B06, B14)."""
+"""Bug cases of merge_states: empty states, bases, in place, cascades (B06, B14, B19)."""
 
 import math
 
@@ -186,3 +186,18 @@ def test_b14_prefix_and_suffix_make_the_whole(backend, m):
     exact = decode_reference(**whole)
     close(out, exact[0], 4e-3, 4.0)
     assert offsets([m, m])[-1] == len(out)
+
+
+def test_b19_sinks_enter_one_part_of_a_cascade(backend):
+    whole = normal([70, 37], [4, 4], page=8)
+    sinks = np.array([0.5, -1.0, 2.0, 3.0], np.float32)
+    want = call(backend, whole, sinks=sinks)
+    prefix = {**whole, "seq_lens": np.array([32, 32], np.int32)}
+    suffix = {**whole, "seq_lens": np.array([38, 5], np.int32)}
+    suffix["block_table"] = np.ascontiguousarray(whole["block_table"][:, 4:])
+    one = call(backend, prefix, causal=False), call(backend, suffix, sinks=sinks)
+    other = call(backend, prefix, causal=False, sinks=sinks), call(backend, suffix)
+    for states in (one, other):
+        out, lse = merge(backend, *states)
+        close(out, want[0].astype(np.float64), 4e-3, 4.0)
+        close(lse, want[1], 2e-3)
