@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--prompt", action="append", metavar="TEXT", help="a prompt of your own; may be repeated")
     add("--kv-dtype", choices=KV_DTYPES, help="the cache's type (cpu: float32; cuda: float16)")
-    add("--page-size", type=_whole(1, 65536), default=16, metavar="P", help="tokens a page (16)")
+    add("--page-size", type=_whole(1, 1024), default=16, metavar="P", help="tokens a page (16)")
     add("--max-draft", type=_whole(0, 7), default=7, metavar="K", help="longest draft, 0 to 7 (7)")
     add("--no-speculation", action="store_true", help="one token a call, as with --max-draft 0")
     add("--max-tokens", type=_whole(1, 8192), default=128, metavar="N", help="per prompt (128)")

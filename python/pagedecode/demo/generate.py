@@ -73,9 +73,9 @@ Listener = Callable[[Answer, list[int], int], None]
 
 
 def pages_needed(answers: list[Answer], options: Options, page_size: int) -> int:
-    """Pages that the batch can come to hold, drafts and one shared page each included."""
-    extra = options.max_tokens + options.max_draft + 2 * page_size
-    return sum((len(answer.prompt) + extra) // page_size + 1 for answer in answers)
+    """The most pages that the batch can hold: each answer's, and the shared page before copies."""
+    most = [len(answer.prompt) + options.max_tokens + options.max_draft for answer in answers]
+    return 1 + sum(-(-tokens // page_size) for tokens in most)
 
 
 class Generator:
