@@ -150,8 +150,13 @@ Tensor Arrays::import_exchange(nb::handle object, const char* name, const Produc
 Tensor Arrays::import_dlpack(nb::handle object, const char* name, const Producer& producer) {
   try {
     nb::dict options;
-    const auto device = nb::cast<nb::tuple>(nb::object(object.attr("__dlpack_device__")()));
-    const int device_type = nb::cast<int>(nb::int_(device[0]));
+    const nb::object device = object.attr("__dlpack_device__")();
+    int device_type = 0;
+    if (!PyTuple_Check(device.ptr()) || nb::len(device) != 2 ||
+        !nb::try_cast<int>(nb::int_(device[0]), device_type)) {
+      throw InvalidType(std::string(name) + ": got " + text_of(device) +
+                        " from __dlpack_device__, want a pair (type, id)");
+    }
     if (device_type == kDLCUDA || device_type == kDLCUDAManaged) {
       if (producer.is_jax) {
         throw Unsupported(
