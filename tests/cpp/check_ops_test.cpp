@@ -100,7 +100,8 @@ struct States {
   MergeArgs args;
   std::vector<StateView> views;
 
-  States() : a(2 * 3 * 8), b(2 * 3 * 8), lse_a(6), lse_b(6) {
+  // b has room for elements that lie two apart.
+  States() : a(2 * 3 * 8), b(2 * a.size()), lse_a(6), lse_b(6) {
     args.outs = {tensor(a.data(), DType::kFloat32, {2, 3, 8}),
                  tensor(b.data(), DType::kFloat32, {2, 3, 8})};
     args.lses = {tensor(lse_a.data(), DType::kFloat32, {2, 3}),
