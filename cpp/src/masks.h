@@ -55,7 +55,8 @@ PD_HOST_DEVICE bool visible(const DecodeProblem& p, const SequenceView& s, const
   const std::int64_t draft = key - (s.n - s.m);
   if (draft < 0) return key >= r.min_position;
   if (p.draft_mask.kind != MaskKind::kNone) {
-    if (!p.draft_mask(r.flat_row, draft)) return false;
+    // A row whose own key does not exist (i < m - n) sees nothing, whatever its bits.
+    if (r.row < s.m - s.n || !p.draft_mask(r.flat_row, draft)) return false;
   } else if (p.causal && draft > r.row) {
     return false;
   }
@@ -71,7 +72,8 @@ PD_HOST_DEVICE std::int64_t row_begin(const SequenceView& s, const RowMask& r) {
 // One past the last key that the row may see.
 PD_HOST_DEVICE std::int64_t row_end(const DecodeProblem& p, const SequenceView& s,
                                     const RowMask& r) {
-  if (p.draft_mask.kind != MaskKind::kNone || !p.causal) return s.n;
+  if (p.draft_mask.kind != MaskKind::kNone) return r.row < s.m - s.n ? 0 : s.n;
+  if (!p.causal) return s.n;
   return clamp64(s.n - s.m + r.row + 1, 0, s.n);
 }
 
