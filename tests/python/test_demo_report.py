@@ -72,9 +72,9 @@ def test_table_and_summary_have_the_figures():
     out = io.StringIO()
     Console(file=out, width=120).print(table([first, second], totals))
     rows = [line.replace("│", " ").split() for line in out.getvalue().splitlines()]
-    assert ["copy", "12", "3", "10", "9", "4.00", "25%"] in rows
-    assert ["story", "8", "8", "0", "0", "1.00", "0%"] in rows
-    assert ["all", "20", "11", "10", "9", "1.82", "10%"] in rows
+    assert ["copy", "12", "3", "10", "9", "4.00", "2.0", "25%"] in rows
+    assert ["story", "8", "8", "0", "0", "1.00", "4.0", "0%"] in rows
+    assert ["all", "20", "11", "10", "9", "1.82", "5.0", "10%"] in rows
     assert "take 20 calls; they took 11" in summary([first, second], totals)
 
 

@@ -11,7 +11,15 @@ from .generate import Answer, Cost, Totals
 from .tokenizer import Tokenizer
 from .verify import Proof
 
-HEADINGS = ("tokens", "model calls", "drafted", "accepted", "tokens a call", "time in attention")
+HEADINGS = (
+    "tokens",
+    "model calls",
+    "drafted",
+    "accepted",
+    "tokens a call",
+    "seconds",
+    "in attention",
+)
 DRAFTED = "green"  # text that a draft got right
 LINE = 66  # characters of text a line without a terminal, after the name
 
@@ -118,7 +126,7 @@ def _sums(answers: Sequence[Answer]) -> list[int]:
 def _figures(counts: Sequence[int], cost: Cost) -> list[str]:
     gain = f"{counts[0] / max(counts[1], 1):.2f}"
     share = cost.attention_seconds / cost.seconds if cost.seconds else 0.0
-    return [*map(str, counts), gain, f"{share:.0%}"]
+    return [*map(str, counts), gain, f"{cost.seconds:.1f}", f"{share:.0%}"]
 
 
 def proof_lines(proof: Proof) -> list[str]:
