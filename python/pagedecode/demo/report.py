@@ -96,10 +96,11 @@ class Stream:
 
 def table(answers: Sequence[Answer], totals: Totals) -> Any:
     """The figures of each prompt, and their sums."""
-    made = require("rich.table").Table()
-    made.add_column("prompt")
+    made = require("rich.table").Table(box=require("rich.box").SIMPLE_HEAD, pad_edge=False)
+    made.add_column("prompt", no_wrap=True)
     for heading in HEADINGS:
-        made.add_column(heading, justify="right")
+        longest_word = max(map(len, heading.split()))  # fits 80 columns, no word cut
+        made.add_column(heading, justify="right", min_width=longest_word)
     for answer in answers:
         counts = [len(answer.tokens), answer.calls, answer.drafted, answer.accepted]
         made.add_row(answer.name, *_figures(counts, answer))
