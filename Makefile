@@ -75,13 +75,14 @@ lint-tools: $(READY)
 	@$(PIP) -r tools/lint.txt
 
 lint: lint-tools
-	clang-format --dry-run -Werror $(CPP_FILES)
+	@echo "clang-format: $(words $(CPP_FILES)) files"
+	@clang-format --dry-run -Werror $(CPP_FILES)
 	ruff check .
 	ruff format --check .
 	mypy
 
 format: lint-tools
-	clang-format -i $(CPP_FILES)
+	@clang-format -i $(CPP_FILES)
 	ruff check --fix .
 	ruff format .
 
