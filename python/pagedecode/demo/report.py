@@ -96,7 +96,7 @@ class Stream:
 
 def table(answers: Sequence[Answer], totals: Totals) -> Any:
     """The figures of each prompt, and their sums."""
-    made = require("rich.table").Table(box=require("rich.box").SIMPLE_HEAD, pad_edge=False)
+    made = require("rich.table").Table(box=require("rich.box").SIMPLE_HEAD, collapse_padding=True)
     made.add_column("prompt", no_wrap=True)
     for heading in HEADINGS:
         longest_word = max(map(len, heading.split()))  # fits 80 columns, no word cut
