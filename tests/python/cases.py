@@ -155,7 +155,6 @@ def make_draft_mask(rng, kind, lens, width, lengths):
         depth = np.arange(m)
         if kind.startswith("tree"):
             bits[:, :m], depth = tree_mask(rng, m)
-        bits[: max(m - n, 0)] = False  # rows without a key of their own
         rows.append(bits)
         depths.append(np.maximum(lengths(m, n), 0) + depth)
     mask = np.concatenate(rows) if rows else np.zeros((0, width), bool)

@@ -1,5 +1,5 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
-"""Arrays whose memory ends (or begins) at a page that may not be touched: one byte too far is a crash.
+"""Arrays whose memory ends or begins at a page that may not be touched: a byte too far is a crash.
 
 Use it in a process of its own (`isolated.python`).
 """

@@ -116,12 +116,14 @@ def test_mask_above_the_diagonal(backend):
 def test_mask_with_fewer_keys_than_rows(backend):
     """Columns of keys that do not exist mean nothing; rows without a key of their own see
     nothing."""
-    mask = np.zeros((4, 4), bool)
-    mask[2:] = True
+    mask = np.ones((4, 4), bool)
     args = make_probe([(4, 2)])
     check(backend, args, [[], [], [0, 1], [0, 1]], draft_mask=mask)
+    mask[:2] = False
     mask[3] = [True, True, False, True]
     check(backend, args, [[], [], [0, 1], [1]], draft_mask=mask)
+    packed = pack_mask(mask, np.random.default_rng(0)) | np.uint32(0xFFFFFFF3)
+    check(backend, args, draft_mask=packed, window_left=0)
 
 
 def test_all_false_rows(backend):
