@@ -77,6 +77,11 @@ class Backend:
         del case
         return True
 
+    def holds(self, dtype):
+        """Whether the library has arrays of a type."""
+        del dtype
+        return True
+
     def is_mine(self, array):
         """Whether an array belongs to this library and device."""
         raise NotImplementedError
@@ -171,8 +176,15 @@ class CupyBackend(Backend):
     def sync(self):
         _cupy().cuda.Device().synchronize()
 
+    def holds(self, dtype):
+        return np.dtype(dtype) not in (cases.BF16, cases.E4M3, cases.E5M2)
+
     def takes(self, case):
-        return case.cuda and np.dtype(case.options.get("q_dtype", np.float16)) == np.float16
+        if not case.cuda or np.dtype(case.options.get("q_dtype", np.float16)) != np.float16:
+            return False
+        k = case.options.get("k_dtype") or np.float16
+        v = case.options.get("v_dtype") or k
+        return self.holds(k) == self.holds(v)  # `kv_dtype` names both or none
 
     def is_mine(self, array):
         return isinstance(array, _cupy().ndarray)

@@ -43,7 +43,8 @@ class Case:
     @property
     def cuda(self):
         q = np.dtype(self.options.get("q_dtype", F16))
-        caches = (self.options.get("k_dtype", q), self.options.get("v_dtype", q))
+        k = self.options.get("k_dtype") or q
+        caches = (k, self.options.get("v_dtype") or k)
         return q != F32 and all(np.dtype(c) in (q, *ONE_BYTE) for c in caches)
 
     def __str__(self):
