@@ -84,6 +84,13 @@ TEST(Masks, DraftMaskTakesThePlaceOfCausal) {
   EXPECT_EQ(q.seen(0), "11100");
 }
 
+TEST(Masks, BitsOfRowsWithoutAKeyOfTheirOwnMeanNothing) {
+  OneSequence q(3, 2);
+  q.mask({1, 1, 1, /**/ 1, 1, 1, /**/ 1, 1, 1});
+  EXPECT_EQ(q.seen(0), "00");
+  EXPECT_EQ(q.seen(1), "11");
+}
+
 TEST(Masks, ColumnsPastTheWidthAreHidden) {
   OneSequence q(2, 2);
   q.mask({1, 1});  // width 1
