@@ -165,10 +165,15 @@ class CupyBackend(Backend):
     name, device = "cupy-cuda", "cuda"
 
     def to(self, array):
-        array = np.ascontiguousarray(array).reshape(np.shape(array))
-        return _cupy().asarray(
-            array.view(np.uint8) if array.dtype in (cases.E4M3, cases.E5M2) else array
-        )
+        cupy, array = _cupy(), np.asarray(array)
+        if any(s < 0 for s in array.strides) or array.size == 0:
+            array = array.copy()
+        dtype = np.uint8 if array.dtype in (cases.E4M3, cases.E5M2) else array.dtype
+        if array.size == 0:
+            return cupy.empty(array.shape, dtype)
+        memory, first = memory_of(array)
+        start = cupy.asarray(memory).data + first
+        return cupy.ndarray(array.shape, dtype, memptr=start, strides=array.strides)
 
     def back(self, array):
         return _cupy().asnumpy(array)
