@@ -14,6 +14,7 @@ from cases import (
     I8,
     Case,
     make_case,
+    pack_mask,
     plan_of,
     poison_unseen,
     seen_slots,
@@ -39,6 +40,7 @@ OPTIONS = {
     "hnd": dict(layout="HND", window_left=5),
     "scales": dict(k_scale="heads", v_scale="heads"),
 }
+TYPES = [(F16, F16), (BF16, BF16), (F32, F32), (F16, E4M3), (BF16, E4M3), (F16, BF16), (BF16, F32)]
 FILLS = (0x00, 0xFF, 0x7F, 0x7C, 0x80)  # 0x7C7C.. is Inf or NaN in every float type here or large
 
 
@@ -98,14 +100,11 @@ def test_table_entries_past_the_length(backend, dtype, csr):
 def test_prefix_keys_outside_one_rows_window(device_backend):
     """A key that the first row still sees and the next does not: NaN there touches the first
     only."""
-    for dtype in (F16, E4M3):
-        args = make_case(
-            np.random.default_rng(3),
-            lens=((4, 40), (3, 50)),
-            k_dtype=dtype,
-            window_left=6,
-            page=8,
-        )
+    for q_dtype, dtype in TYPES:
+        options = dict(q_dtype=q_dtype, k_dtype=dtype, heads=(2, 6), window_left=6, page=8)
+        if not device_backend.takes(Case("", options)):
+            continue
+        args = make_case(np.random.default_rng(3), lens=((4, 40), (3, 50)), **options)
         clean = run(device_backend, args)
         seq = plan_of(args)[0]
         key = 36 - 6  # the window start of row 0 of sequence 0
@@ -124,12 +123,18 @@ def test_draft_keys_of_siblings(numpy_backend, packed, splits):
     """On the CPU a draft key may hold NaN and Inf for those rows that do not see it."""
     mask = np.eye(5, dtype=bool)
     mask[:, 0] = True
-    for dtype in (F16, F32, E4M3):
-        q_dtype = F16 if dtype == E4M3 else dtype
+    for q_dtype, dtype in TYPES:
         args = make_case(
-            np.random.default_rng(3), lens=((5, 21), (5, 5)), page=8, q_dtype=q_dtype, k_dtype=dtype
+            np.random.default_rng(3),
+            lens=((5, 21), (5, 5)),
+            heads=(2, 8),
+            page=8,
+            q_dtype=q_dtype,
+            k_dtype=dtype,
         )
         args["draft_mask"] = np.concatenate([mask, mask])
+        if packed:
+            args["draft_mask"] = pack_mask(args["draft_mask"], np.random.default_rng(0))
         clean = run(numpy_backend, args, num_splits=splits)
         seq = plan_of(args)[0]
         for name, bad in (("k_cache", np.nan), ("v_cache", np.nan), ("v_cache", np.inf)):
@@ -163,16 +168,25 @@ def test_finite_draft_keys_of_siblings(device_backend):
 
 def test_causal_future_keys(numpy_backend):
     """Draft keys after a row's own, NaN: rows before them are bit-equal (CPU)."""
-    args = make_case(np.random.default_rng(3), lens=((4, 24), (4, 4)), page=8)
-    clean = run(numpy_backend, args)
-    at = plan_of(args)[0].slots[22]
-    for name in ("k_cache", "v_cache"):
-        cache = args[name].copy()
-        cache[at // 8, at % 8] = np.nan
-        got = run(numpy_backend, args, **{name: cache})
-        assert np.isnan(got.out[2:4].astype(float)).all()
-        for rows in (slice(0, 2), slice(4, None)):
-            assert got.rows(rows).same_bits(clean.rows(rows))
+    for q_dtype, dtype in TYPES:
+        args = make_case(
+            np.random.default_rng(3),
+            lens=((4, 24), (4, 4), (40, 90)),
+            heads=(2, 4),
+            page=8,
+            q_dtype=q_dtype,
+            k_dtype=dtype,
+        )
+        clean = run(numpy_backend, args)
+        for b, key, row in ((0, 22, 2), (1, 1, 5), (2, 60, 18)):
+            at = plan_of(args)[b].slots[key]
+            blind = np.r_[0:row, 4 * (b + 1) if b < 2 else 48 : 48]
+            for name in ("k_cache", "v_cache"):
+                cache = args[name].copy()
+                cache[at // 8, at % 8] = np.nan
+                got = run(numpy_backend, args, **{name: cache})
+                assert np.isnan(got.out[row].astype(float)).all()
+                assert got.rows(blind).same_bits(clean.rows(blind))
 
 
 def test_other_sequences(device_backend):
@@ -200,8 +214,6 @@ def test_positions_of_rows_in_other_sequences(device_backend):
 @pytest.mark.parametrize("packed", [False, True])
 def test_mask_bits_that_mean_nothing(device_backend, packed):
     """Columns past a sequence's m, and padding bits up to the multiple of 32."""
-    from cases import pack_mask
-
     args = make_case(np.random.default_rng(3), lens=((7, 30), (2, 20), (1, 1), (4, 9)))
     rng, want = np.random.default_rng(4), None
     keep = [(rng.random((m, m)) < 0.5) for m in (7, 2, 1, 4)]

@@ -40,6 +40,21 @@ CODE = """
         one = dict(args, q=args["q"][i:i + 1], seq_lens=np.array([297 + i]),
                    block_table=args["block_table"][:1], cu_seqlens_q=np.array([0, 1]))
         assert run(NUMPY, one, batch_invariant=True).same_bits(want.rows(slice(i, i + 1)))
+    mask = np.eye(5, dtype=bool) | (np.arange(5) == 0)
+    for q, k in itertools.product(Q_DTYPES, (F16, BF16, F32, E4M3, E5M2)):
+        args = make_case(
+            np.random.default_rng(2), lens=((5, 21), (5, 70)), heads=(2, 8), q_dtype=q, k_dtype=k)
+        args["draft_mask"] = np.concatenate([mask, mask])
+        clean = run(NUMPY, args)
+        for b, row in ((0, 2), (1, 8)):  # what one row alone sees is NaN or Inf
+            seq = plan_of(args)[b]
+            at = seq.slots[seq.n - 5 + row % 5]
+            for name, bad in itertools.product(("k_cache", "v_cache"), (np.nan, np.inf, -np.inf)):
+                cache = args[name].copy()
+                cache[at // 16, at % 16] = bad
+                got = run(NUMPY, args, **{name: cache})
+                others = np.delete(np.arange(10), row)
+                assert got.rows(others).same_bits(clean.rows(others)), (q, k, name, bad)
     every = np.arange(65536, dtype=np.uint16)
     for dtype, cache in itertools.product((F16, BF16), CACHE_DTYPES):
         x = every.view(dtype).reshape(256, 1, 256)
