@@ -132,3 +132,38 @@ def test_convex_combination(options, seed):
     empty = np.isneginf(got.lse[:written])
     assert (got.out[:written][empty] == 0).all()
     assert np.abs(got.out[:written][~empty] - 1).max(initial=0) < 5e-3
+
+
+@settings(max_examples=100)
+@given(options=problems(), seed=SEED)
+def test_verifying_is_single_steps(options, seed):
+    """With batch_invariant, m rows at once have the bits of m calls of one row each."""
+    options = {**options, "mask": None, "causal": True, "table": "table", "extra_rows": 0}
+    options.update(batch_invariant=True, hint=False)
+    options.pop("num_splits", None)
+    args = make_case(np.random.default_rng(seed), **options)
+    want = run(NUMPY, args)
+    steps = [(b, n - m + i) for b, (m, n) in enumerate(options["lens"]) for i in range(m)]
+    singles = dict(
+        args,
+        block_table=args["block_table"][[b for b, _ in steps]],
+        seq_lens=np.array([max(j + 1, 0) for _, j in steps], args["seq_lens"].dtype),
+        cu_seqlens_q=np.arange(len(steps) + 1, dtype=args["cu_seqlens_q"].dtype),
+    )
+    assert run(NUMPY, singles).same_bits(want)
+
+
+@settings(max_examples=100)
+@given(options=problems(), seed=SEED, data=st.data())
+def test_rows_do_not_feel_their_neighbours(options, seed, data):
+    """One row of q changed, to NaN or to other numbers: all others keep their bits."""
+    args = make_case(np.random.default_rng(seed), **usable(options))
+    total = int(args["cu_seqlens_q"][-1])
+    if total < 2:
+        return
+    want = run(NUMPY, args)
+    row = data.draw(st.integers(0, total - 1))
+    q = args["q"].copy()
+    q[row] = data.draw(st.sampled_from([np.nan, np.inf, 0.0, 30.0, -1000.0]))
+    others = np.delete(np.arange(total), row)
+    assert run(NUMPY, args, q=q).rows(others).same_bits(want.rows(others))
