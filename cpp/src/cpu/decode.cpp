@@ -26,13 +26,12 @@ struct Wave {
 };
 
 // As many items from the first of unit `unit` on as their partial states fit; moves `unit` past.
-Wave next_wave(const DecodeProblem& p, const Plan& plan, std::int64_t capacity,
-               std::int64_t& unit) {
+Wave next_wave(const Plan& plan, std::int64_t capacity, std::int64_t& unit) {
   Wave wave = {0, 0};
   for (;;) {
     const std::int64_t b = plan.sequence_of_unit(unit);
     const SequencePlan& s = plan.sequences[static_cast<std::size_t>(b)];
-    const std::int64_t left = s.unit_begin + s.row_blocks * p.num_kv_heads - unit;
+    const std::int64_t left = s.unit_begin + s.row_blocks * plan.head_groups - unit;
     std::int64_t take = left;
     if (s.splits > 1) {
       take = min64(left, (capacity - wave.slots) / s.splits);
@@ -63,7 +62,7 @@ void decode(const DecodeProblem& p) {
 
   Call call{p, plan, level, variant_of(p, level)};
   call.rotary = rotary.get();
-  call.slot_floats = plan.max_block_rows * (2 + p.head_dim);
+  call.slot_floats = plan.heads_per_unit * plan.max_block_rows * (2 + p.head_dim);
   const std::int64_t all_slots = plan.sequences.back().slot_begin;
   const std::int64_t fit =
       kWaveBytes / (call.slot_floats * static_cast<std::int64_t>(sizeof(float)));
@@ -80,7 +79,7 @@ void decode(const DecodeProblem& p) {
   const int used = plan.tiles < kSerialTiles ? 1 : threads;
   std::int64_t item = 0;
   for (std::int64_t unit = 0; unit < plan.units();) {
-    const Wave wave = next_wave(p, plan, capacity, unit);
+    const Wave wave = next_wave(plan, capacity, unit);
     for (std::int64_t i = 0; i < wave.slots; ++i)
       call.arrived[i].store(0, std::memory_order_relaxed);
     auto run = [&](std::int64_t i) { run_item(call, item + i); };
@@ -105,7 +104,8 @@ Explanation explain(const DecodeProblem& p) {
   e.tile_rows = static_cast<int>(plan.max_block_rows);
   e.tile_keys = kTileKeys;
   e.splits = plan.max_splits;
-  e.why = std::to_string(plan.units()) + " units (sequence, KV head, block of rows) of " +
+  e.why = std::to_string(plan.units()) + " units (sequence, " +
+          std::to_string(plan.heads_per_unit) + " KV heads, block of rows) of " +
           std::to_string(plan.tiles) + " tiles in all, " +
           std::to_string(plan.sequences.back().item_begin) + " items on " +
           std::to_string(serial ? 1 : threads) + (serial || threads == 1 ? " thread" : " threads");

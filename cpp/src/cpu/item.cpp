@@ -1,8 +1,9 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
-// For each tile of 64 keys: stage K, logits, softmax, stage V, accumulate, all of them steps of the
-// level's kernel (isa/), while the next tile's rows are prefetched. Then either the rows' results,
-// or, where the keys are split, a partial state; the last split to arrive merges them all.
+// For each tile of 64 keys and each KV head: stage K, logits, softmax, stage V, accumulate, all of
+// them steps of the level's kernel (isa/), while the next tile's rows are prefetched. Then either
+// the rows' results, or, where the keys are split, a partial state; the last split to arrive merges
+// them all.
 #include "cpu/item.h"
 
 #include <cmath>
@@ -11,6 +12,7 @@
 #include <memory>
 
 #include "cpu/convert.h"
+#include "cpu/output.h"
 #include "cpu/tiles.h"
 
 namespace pagedecode::cpu {
@@ -20,28 +22,24 @@ constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 // Positions are the caller's and may be anything; differences of these cannot overflow.
 constexpr std::int64_t kFarPosition = std::int64_t{1} << 61;
 
-// One thread's memory, made once: 0.5 MB.
+// One thread's memory, made once: 1.5 MB, of which a call touches what its shapes need.
 struct ThreadMemory {
   Scratch scratch = {};
-  RowState state = {};
-  TileTask tasks[2] = {};
-  float rotated[kTileKeys * kMaxHeadDim] = {};  // q rows first, then each tile's k rows
-  std::int64_t row_positions[kTileRows] = {};
-  std::int64_t key_positions[kTileKeys] = {};
+  RowState states[kMaxUnitHeads];
+  TileTask tasks[2];
+  float rotated[kTileKeys * kMaxHeadDim];  // q rows first, then each tile's k rows
+  const char* rotated_rows[kTileKeys];
+  const char* coming[kTileKeys];  // rows to prefetch
+  LineCursor cursor;
+  std::int64_t row_positions[kTileRows];
+  std::int64_t key_positions[kTileKeys];
   Rotator rotator;
 };
 
 ThreadMemory& thread_memory() {
-  thread_local const std::unique_ptr<ThreadMemory> memory = std::make_unique<ThreadMemory>();
+  thread_local const std::unique_ptr<ThreadMemory> memory(new ThreadMemory);
   return *memory;
 }
-
-// A row's softmax over some of its keys: sum and out are of exp(logit - max).
-struct RowResult {
-  float max;
-  float sum;
-  const float* out;
-};
 
 class ItemRunner {
  public:
@@ -57,6 +55,7 @@ class ItemRunner {
     sequence_ = load_sequence(p_, b);
     keys_ = balanced_split(s.key_begin, s.key_end, kTileKeys, splits_, split_);
     rows_ = static_cast<int>(unit_.row_end - unit_.row_begin);
+    heads_ = static_cast<int>(unit_.head_end - unit_.head_begin);
   }
 
   void run() {
@@ -67,67 +66,75 @@ class ItemRunner {
     init(walker);
     if (more) {
       if (call_.variant.begin) call_.variant.begin();
-      load_q(walker);
+      for (int head = 0; head < heads_; ++head) load_q(walker, head);
       while (more) {
         more = walker.next(*next);
-        run_tile(*task, more ? next : nullptr);
+        set_key_positions(*task);
+        for (int head = 0; head < heads_; ++head) {
+          if (head > 0) walker.next_head(*task);
+          run_tile(*task, head, more ? next : nullptr);
+        }
         TileTask* const done = task;
         task = next;
         next = done;
       }
       if (call_.variant.end) call_.variant.end();
     }
-    if (splits_ == 1) {
+    if (splits_ > 1) return leave_partial();
+    for (int head = 0; head < heads_; ++head) {
+      const RowState& state = memory_.states[head];
       for (int r = 0; r < rows_; ++r) {
-        finish_row(r, {memory_.state.max[r], memory_.state.sum[r],
-                       memory_.state.out + r * args_.padded_dim});
+        finish_row(head, r, {state.max[r], state.sum[r], state.out + r * args_.padded_dim});
       }
-    } else {
-      leave_partial();
     }
   }
 
  private:
   std::int64_t query_row(int r) const { return (unit_.row_begin + r) / p_.group; }
-  std::int64_t query_head(int r) const {
-    return unit_.head * p_.group + (unit_.row_begin + r) % p_.group;
+  // `head`: of the unit's.
+  std::int64_t query_head(int head, int r) const {
+    return (unit_.head_begin + head) * p_.group + (unit_.row_begin + r) % p_.group;
   }
 
   void init(const TileWalker& walker) {
     args_.rows = rows_;
     args_.head_dim = p_.head_dim;
     args_.padded_dim = (p_.head_dim + kDimPad - 1) / kDimPad * kDimPad;
-    args_.logit_scale = p_.softmax_scale * p_.k_scale[unit_.head];
     args_.softcap = p_.softcap;
     args_.alibi = static_cast<bool>(p_.alibi_slopes);
-    args_.k_row_bytes = static_cast<int>(p_.head_dim * bytes_of(p_.k.dtype));
-    args_.v_row_bytes = static_cast<int>(p_.head_dim * bytes_of(p_.v.dtype));
-    args_.state = &memory_.state;
-    args_.scratch = &memory_.scratch;
-    for (int r = 0; r < rows_; ++r) {
-      memory_.state.max[r] = kMinusInf;
-      memory_.state.sum[r] = 0.0f;
-    }
-    std::memset(memory_.state.out, 0,
-                sizeof(float) * static_cast<std::size_t>(rows_ * args_.padded_dim));
-    if (!args_.alibi) return;
     args_.row_positions = memory_.row_positions;
     args_.key_positions = memory_.key_positions;
+    args_.scratch = &memory_.scratch;
+    args_.cursor = &memory_.cursor;
+    for (int head = 0; head < heads_; ++head) {
+      RowState& state = memory_.states[head];
+      for (int r = 0; r < rows_; ++r) {
+        state.max[r] = kMinusInf;
+        state.sum[r] = 0.0f;
+        if (args_.alibi) state.slope[r] = p_.alibi_slopes[query_head(head, r)];
+      }
+      std::memset(state.out, 0, sizeof(float) * static_cast<std::size_t>(rows_ * args_.padded_dim));
+    }
+    if (!args_.alibi) return;
     for (int r = 0; r < rows_; ++r) {
-      memory_.state.slope[r] = p_.alibi_slopes[query_head(r)];
       memory_.row_positions[r] =
           clamp64(walker.row(query_row(r)).position, -kFarPosition, kFarPosition);
     }
   }
 
-  void load_q(const TileWalker& walker) {
+  void use_head(int head) {
+    args_.state = &memory_.states[head];
+    args_.logit_scale = p_.softmax_scale * p_.k_scale[unit_.head_begin + head];
+  }
+
+  void load_q(const TileWalker& walker, int head) {
     const bool ragged = static_cast<bool>(p_.cu_seqlens_q);
     const char* addresses[kTileRows];
     if (call_.rotary) memory_.rotator.use(call_.rotary);
     for (int r = 0; r < rows_; ++r) {
       const std::int64_t i = query_row(r);
       const std::int64_t at =
-          row_offset(p_.q, sequence_, i, ragged) + query_head(r) * p_.q.head_stride;
+          row_offset(p_.q, sequence_, i, ragged) + query_head(head, r) * p_.q.head_stride;
       addresses[r] = static_cast<const char*>(p_.q.data) + at * bytes_of(p_.q.dtype);
       if (call_.rotary) {
         float* const row = memory_.rotated + r * p_.head_dim;
@@ -136,72 +143,60 @@ class ItemRunner {
         addresses[r] = reinterpret_cast<const char*>(row);
       }
     }
+    use_head(head);
     call_.variant.load_q(args_, addresses);
   }
 
-  void run_tile(TileTask& task, const TileTask* next) {
-    if (args_.alibi) {
-      for (int j = 0; j < kTileKeys; ++j) {
-        const std::int64_t key = task.first_key + j;
-        memory_.key_positions[j] = key < sequence_.n ? clamp64(key_position(p_, sequence_, key),
-                                                               -kFarPosition, kFarPosition)
-                                                     : 0;
-      }
+  void set_key_positions(const TileTask& task) {
+    if (!args_.alibi) return;
+    for (int j = 0; j < kTileKeys; ++j) {
+      const std::int64_t key = task.first_key + j;
+      const std::int64_t position = key < sequence_.n ? key_position(p_, sequence_, key) : 0;
+      memory_.key_positions[j] = clamp64(position, -kFarPosition, kFarPosition);
     }
-    if (call_.rotary) rotate_keys(task);
-    call_.variant.stage_k(args_, task, next);
-    call_.variant.logits(args_, task);
-    call_.variant.softmax(args_, task);
-    call_.variant.stage_v(args_, task, next);
-    call_.variant.accumulate(args_, task);
   }
 
-  // K in float32, rotated, takes the place of the cache's rows.
-  void rotate_keys(TileTask& task) {
-    for (int j = 0; j < task.keys; ++j) {
+  // What comes after this head's K: its V; after its V: K of the next head, or of the next tile.
+  void run_tile(const TileTask& task, int head, const TileTask* next) {
+    use_head(head);
+    const Variant& variant = call_.variant;
+    aim(task.v_rows, task.keys, p_.v);
+    variant.stage_k(args_, task, call_.rotary ? rotate_keys(task) : task.k_rows);
+    variant.logits(args_, task);
+    variant.softmax(args_, task);
+    if (head + 1 < heads_) {
+      const std::int64_t step = p_.k.head_stride * bytes_of(p_.k.dtype);
+      for (int j = 0; j < task.keys; ++j) {
+        memory_.coming[j] = task.seen >> j & 1 ? task.k_rows[j] + step : task.k_rows[j];
+      }
+      aim(memory_.coming, task.keys, p_.k);
+    } else {
+      aim(next ? next->k_rows : nullptr, next ? next->keys : 0, p_.k);
+    }
+    variant.stage_v(args_, task, task.v_rows);
+    variant.accumulate(args_, task);
+  }
+
+  void aim(const char* const* rows, int count, const CacheView& c) {
+    const auto bytes = static_cast<int>(p_.head_dim * bytes_of(c.dtype));
+    memory_.cursor = {rows, rows + count, nullptr, nullptr, bytes};
+  }
+
+  // K rows in float32, rotated.
+  const char* const* rotate_keys(const TileTask& task) {
+    for (int j = 0; j < kTileKeys; ++j) {
+      memory_.rotated_rows[j] = task.k_rows[j];
       if (!(task.seen >> j & 1)) continue;
       float* const row = memory_.rotated + j * p_.head_dim;
       load_row(p_.k.dtype, task.k_rows[j], p_.head_dim, row);
       memory_.rotator.rotate(key_position(p_, sequence_, task.first_key + j), row);
-      task.k_rows[j] = reinterpret_cast<const char*>(row);
+      memory_.rotated_rows[j] = reinterpret_cast<const char*>(row);
     }
+    return memory_.rotated_rows;
   }
 
-  // The softmax denominator closes: sinks, scales, LSE.
-  void finish_row(int r, const RowResult& row) {
-    const std::int64_t i = query_row(r);
-    const std::int64_t head = query_head(r);
-    double total = row.sum;
-    double reference = row.sum == 0.0f ? kMinusInf : row.max == kMinusInf ? 0.0f : row.max;
-    double weight = 1.0;  // of the keys against the sink
-    if (p_.sinks && p_.sinks[head] != kMinusInf) {
-      const double sink = p_.sinks[head];
-      if (row.sum == 0.0f) {
-        total = 1.0;
-        reference = sink;
-      } else {
-        const double top = reference > sink ? reference : sink;
-        weight = std::exp(reference - top);
-        total = total * weight + std::exp(sink - top);
-        reference = top;
-      }
-    }
-    const bool ragged = static_cast<bool>(p_.cu_seqlens_q);
-    char* const out = static_cast<char*>(p_.out.data) +
-                      (row_offset(p_.out, sequence_, i, ragged) + head * p_.out.head_stride) *
-                          bytes_of(p_.out.dtype);
-    if (row.sum == 0.0f) {
-      // Nothing seen, or logits of -inf alone.
-      call_.level.store_row(p_.out.dtype, memory_.scratch.zeros, 1.0f, p_.head_dim, out);
-    } else {
-      const auto scale = static_cast<float>(weight / total * p_.v_scale[unit_.head]);
-      call_.level.store_row(p_.out.dtype, row.out, scale, p_.head_dim, out);
-    }
-    if (p_.lse.data == nullptr) return;
-    double lse = total == 0.0 ? kMinusInf : reference + std::log(total);
-    if (p_.lse_base2) lse *= 1.44269504088896340736;
-    p_.lse.data[(sequence_.first_row + i) * p_.lse.row_stride + head * p_.lse.head_stride] =
-        static_cast<float>(lse);
+  void finish_row(int head, int r, const RowResult& row) {
+    write_row(call_, sequence_, query_row(r), unit_.head_begin + head, query_head(head, r), row);
   }
 
   float* slot(std::int64_t split) const {
@@ -210,28 +205,32 @@ class ItemRunner {
 
   void leave_partial() {
     const std::int64_t stride = 2 + p_.head_dim;
-    float* const mine = slot(split_);
-    for (int r = 0; r < rows_; ++r) {
-      float* const row = mine + r * stride;
-      row[0] = memory_.state.max[r];
-      row[1] = memory_.state.sum[r];
-      std::memcpy(row + 2, memory_.state.out + r * args_.padded_dim,
-                  sizeof(float) * static_cast<std::size_t>(p_.head_dim));
+    float* row = slot(split_);
+    for (int head = 0; head < heads_; ++head) {
+      const RowState& state = memory_.states[head];
+      for (int r = 0; r < rows_; ++r, row += stride) {
+        row[0] = state.max[r];
+        row[1] = state.sum[r];
+        std::memcpy(row + 2, state.out + r * args_.padded_dim,
+                    sizeof(float) * static_cast<std::size_t>(p_.head_dim));
+      }
     }
     auto& arrived = call_.arrived[slot_ - call_.first_slot];
     if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < splits_) return;
-    for (int r = 0; r < rows_; ++r) merge_row(r, r * stride);
+    for (int head = 0; head < heads_; ++head) {
+      for (int r = 0; r < rows_; ++r) merge_row(head, r, (head * rows_ + r) * stride);
+    }
   }
 
   // Adds up one row's partial states in split order.
-  void merge_row(int r, std::int64_t at) {
+  void merge_row(int head, int r, std::int64_t at) {
     float max = kMinusInf;
     for (std::int64_t s = 0; s < splits_; ++s) {
       if (slot(s)[at] > max) max = slot(s)[at];
     }
     const float reference = max == kMinusInf ? 0.0f : max;
     float sum = 0.0f;
-    float* const out = memory_.state.out;
+    float* const out = memory_.states[0].out;
     std::memset(out, 0, sizeof(float) * static_cast<std::size_t>(p_.head_dim));
     for (std::int64_t s = 0; s < splits_; ++s) {
       const float* const part = slot(s) + at;
@@ -240,7 +239,7 @@ class ItemRunner {
       sum += part[1] * weight;
       for (std::int64_t d = 0; d < p_.head_dim; ++d) out[d] += part[2 + d] * weight;
     }
-    finish_row(r, {max, sum, out});
+    finish_row(head, r, {max, sum, out});
   }
 
   const Call& call_;
@@ -253,6 +252,7 @@ class ItemRunner {
   std::int64_t split_ = 0;
   std::int64_t slot_ = 0;
   int rows_ = 0;
+  int heads_ = 0;
   ItemArgs args_;
 };
 

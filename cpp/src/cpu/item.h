@@ -22,7 +22,8 @@ struct Call {
   const RotaryTable* rotary = nullptr;
 
   // Partial states of the wave's units with more than one split: slot_floats each, of
-  // (rows, 2 + D): maximum, sum, out. The last split of a unit to arrive merges all, in order.
+  // (heads, rows, 2 + D): maximum, sum, out. The last split of a unit to arrive merges all, in
+  // order.
   float* slots = nullptr;
   std::int64_t slot_floats = 0;
   std::int64_t first_slot = 0;                   // of the wave

@@ -18,6 +18,7 @@ namespace pagedecode::cpu {
 inline constexpr int kTileKeys = 64;
 inline constexpr int kTileRows = 64;
 inline constexpr int kMaxHeadDim = 256;
+inline constexpr int kMaxUnitHeads = 8;  // KV heads whose tiles one thread takes in turn
 inline constexpr int kDimPad = 32;  // rows of scratch are padded to this many elements, with zeros
 
 // Consecutive rows that see the same keys of a tile.
@@ -34,7 +35,8 @@ struct TileTask {
   std::uint64_t seen_by_all;  // keys that every row sees
   int num_runs;
   RowRun runs[kTileRows];
-  const char* k_rows[kTileKeys];  // address of each key's D elements; a row of zeros where unseen
+  // Each key's D elements of the item's first head; a row of zeros where unseen.
+  const char* k_rows[kTileKeys];
   const char* v_rows[kTileKeys];
 };
 
@@ -57,6 +59,18 @@ struct alignas(64) Scratch {
   std::uint16_t p_lo[kTileRows * kTileKeys];
   float spare[16 * (kMaxHeadDim + kTileKeys)];
   float zeros[kMaxHeadDim];  // what unseen keys point to
+  // AMX: where 16 keys' bfloat16 rows are, in k or in the cache itself.
+  const char* k_block[kTileKeys / 16];
+  std::int64_t k_stride[kTileKeys / 16];
+};
+
+// Rows that a kernel is to bring to L1 on its way, a few lines at a time (isa/prefetch.h).
+struct LineCursor {
+  const char* const* next;  // rows to come
+  const char* const* last;
+  const char* at;  // what is left of the current one
+  const char* end;
+  int bytes;  // of a row
 };
 
 // What stays the same for all tiles of an item.
@@ -69,21 +83,20 @@ struct ItemArgs {
   bool alibi = false;
   const std::int64_t* row_positions = nullptr;  // [rows], with alibi
   const std::int64_t* key_positions = nullptr;  // [kTileKeys] of the tile, with alibi
-  int k_row_bytes = 0;                          // what a row of the cache spans, for prefetching
-  int v_row_bytes = 0;
   RowState* state = nullptr;
   Scratch* scratch = nullptr;
+  LineCursor* cursor = nullptr;
 };
 
 // The steps of one pair of dtypes at one level.
 struct Variant {
   const char* name = nullptr;
   void (*load_q)(const ItemArgs&, const char* const* q_rows) = nullptr;
-  // Prefetch `next` (may be null) while staging.
-  void (*stage_k)(const ItemArgs&, const TileTask&, const TileTask* next) = nullptr;
+  // `rows`: the address of each key's D elements; those of unseen keys are zeros.
+  void (*stage_k)(const ItemArgs&, const TileTask&, const char* const* rows) = nullptr;
   void (*logits)(const ItemArgs&, const TileTask&) = nullptr;
   void (*softmax)(const ItemArgs&, const TileTask&) = nullptr;
-  void (*stage_v)(const ItemArgs&, const TileTask&, const TileTask* next) = nullptr;
+  void (*stage_v)(const ItemArgs&, const TileTask&, const char* const* rows) = nullptr;
   void (*accumulate)(const ItemArgs&, const TileTask&) = nullptr;
   void (*begin)() = nullptr;  // around an item, may be null
   void (*end)() = nullptr;

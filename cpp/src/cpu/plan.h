@@ -1,8 +1,9 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
-// Which pieces a call is cut into. A unit is (sequence, KV head, block of up to kTileRows of its
-// m x group rows): what shares one pass over K and V. An item is one split of a unit's keys: what
-// one thread does at a time. Units of more than one split leave partial states in slots.
+// Which pieces a call is cut into. A unit is (sequence, a few KV heads, a block of up to kTileRows
+// of each head's m x group rows): what shares one pass over K and V. An item is one split of a
+// unit's keys: what one thread does at a time. Units of more than one split leave partial states in
+// slots.
 #pragma once
 
 #include <cstddef>
@@ -26,16 +27,19 @@ struct SequencePlan {
 
 struct Unit {
   std::int64_t sequence;
-  std::int64_t head;       // KV head
-  std::int64_t row_begin;  // of m x group
+  std::int64_t head_begin;  // KV heads
+  std::int64_t head_end;
+  std::int64_t row_begin;  // of m x group of each head
   std::int64_t row_end;
 };
 
 struct Plan {
   std::vector<SequencePlan> sequences;  // B + 1: the last holds the totals
+  std::int64_t heads_per_unit = 1;
+  std::int64_t head_groups = 1;  // units of one block of rows
   std::int64_t max_block_rows = 0;
   std::int64_t max_splits = 1;
-  std::int64_t tiles = 0;  // of all units: what there is to do
+  std::int64_t tiles = 0;  // of all units and heads: what there is to do
 
   std::int64_t units() const { return sequences.back().unit_begin; }
   // The sequence whose units include `unit`.

@@ -93,14 +93,14 @@ void TileWalker::find_addresses(TileTask& task) const {
     const auto run = static_cast<int>(min64(p_.page_size - offset, task.keys - j));
     if (task.seen & bit_range(j, j + run)) {
       const std::int64_t id = page_id(p_.pages, s_, page);
-      const char* k =
-          static_cast<const char*>(p_.k.data) +
-          (id * p_.k.page_stride + offset * p_.k.token_stride + unit_.head * p_.k.head_stride) *
-              k_bytes;
-      const char* v =
-          static_cast<const char*>(p_.v.data) +
-          (id * p_.v.page_stride + offset * p_.v.token_stride + unit_.head * p_.v.head_stride) *
-              v_bytes;
+      const char* k = static_cast<const char*>(p_.k.data) +
+                      (id * p_.k.page_stride + offset * p_.k.token_stride +
+                       unit_.head_begin * p_.k.head_stride) *
+                          k_bytes;
+      const char* v = static_cast<const char*>(p_.v.data) +
+                      (id * p_.v.page_stride + offset * p_.v.token_stride +
+                       unit_.head_begin * p_.v.head_stride) *
+                          v_bytes;
       for (int i = 0; i < run; ++i) {
         const bool seen = task.seen >> (j + i) & 1;
         task.k_rows[j + i] = seen ? k + i * p_.k.token_stride * k_bytes : zeros_;
@@ -114,6 +114,23 @@ void TileWalker::find_addresses(TileTask& task) const {
     ++page;
   }
   for (; j < kTileKeys; ++j) task.k_rows[j] = task.v_rows[j] = zeros_;
+}
+
+void TileWalker::next_head(TileTask& task) const {
+  const std::int64_t k_step = p_.k.head_stride * bytes_of(p_.k.dtype);
+  const std::int64_t v_step = p_.v.head_stride * bytes_of(p_.v.dtype);
+  if (task.seen == ~std::uint64_t{0}) {
+    for (int j = 0; j < kTileKeys; ++j) {
+      task.k_rows[j] += k_step;
+      task.v_rows[j] += v_step;
+    }
+    return;
+  }
+  for (std::uint64_t left = task.seen; left != 0; left &= left - 1) {
+    const int j = __builtin_ctzll(left);
+    task.k_rows[j] += k_step;
+    task.v_rows[j] += v_step;
+  }
 }
 
 bool TileWalker::next(TileTask& task) {

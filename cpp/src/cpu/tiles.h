@@ -20,6 +20,8 @@ class TileWalker {
 
   // The next tile of which some row sees a key; false at the end.
   bool next(TileTask& task);
+  // Moves the task's addresses on to the unit's next head.
+  void next_head(TileTask& task) const;
   // Bit j: whether the row sees key first_key + j, of `keys` keys.
   std::uint64_t visible_keys(const RowMask& row, std::int64_t first_key, std::int64_t keys) const;
   const RowMask& row(std::int64_t query_row) const { return rows_[query_row - first_row_]; }

@@ -54,27 +54,43 @@ void amx_load_q(const ItemArgs& a, const char* const* q_rows) {
   }
 }
 
+// Whether 16 rows lie at one distance from each other.
+inline bool evenly_spaced(const char* const* rows) {
+  const std::int64_t step = rows[1] - rows[0];
+  bool even = true;
+  for (int i = 2; i < 16; ++i) even &= rows[i] - rows[i - 1] == step;
+  return even;
+}
+
 template <DType kType>
-void amx_stage_k(const ItemArgs& a, const TileTask& t, const TileTask* next) {
+void amx_stage_k(const ItemArgs& a, const TileTask& t, const char* const* rows) {
   constexpr int kBytes = bytes_of_type(kType);
   const int keys = padded_keys(t);
-  char* k = reinterpret_cast<char*>(a.scratch->k);
-  for (int j = 0; j < keys; ++j) {
-    if (next) prefetch_row(next->k_rows[j], a.k_row_bytes);
-    for (int d = 0; d < a.padded_dim; d += 32) {
-      const __m512i x = d < a.head_dim
-                            ? load_bfloat16<kType>(t.k_rows[j] + d * kBytes, a.head_dim - d)
-                            : _mm512_setzero_si512();
-      _mm512_store_si512(k, x);
-      k += 64;
+  Scratch& sc = *a.scratch;
+  for (int block = 0; block < keys / 16; ++block, rows += 16) {
+    if (kType == DType::kBFloat16 && a.head_dim == a.padded_dim && evenly_spaced(rows)) {
+      // A page's rows are a tile as they lie.
+      sc.k_block[block] = rows[0];
+      sc.k_stride[block] = rows[1] - rows[0];
+      continue;
+    }
+    char* k = reinterpret_cast<char*>(sc.k) + block * 16 * a.padded_dim * 2;
+    sc.k_block[block] = k;
+    sc.k_stride[block] = a.padded_dim * 2;
+    for (int j = 0; j < 16; ++j) {
+      for (int d = 0; d < a.padded_dim; d += 32, k += 64) {
+        const int n = a.head_dim - d;
+        _mm512_store_si512(
+            k, n > 0 ? load_bfloat16<kType>(rows[j] + d * kBytes, n) : _mm512_setzero_si512());
+      }
+      prefetch_lines(*a.cursor, 2);
     }
   }
 }
 
 void amx_logits(const ItemArgs& a, const TileTask& t) {
-  const char* const k = reinterpret_cast<const char*>(a.scratch->k);
+  const Scratch& sc = *a.scratch;
   const float* const q = a.state->q;
-  const int k_stride = a.padded_dim * 2;
   const int keys = padded_keys(t);
   float* const st = a.scratch->spare;  // (kTileKeys, 16 rows)
   for (int r0 = 0; r0 < a.rows; r0 += 16) {
@@ -84,17 +100,19 @@ void amx_logits(const ItemArgs& a, const TileTask& t) {
     tile_zero<3>();
     for (int d = 0; d < a.padded_dim; d += 32) {
       tile_load<6>(q + d / 2 * kAmxRows + r0, kAmxRows * 4);
-      const char* const kd = k + 2 * d;
-      tile_load<4>(kd, k_stride);
+      tile_load<4>(sc.k_block[0] + 2 * d, sc.k_stride[0]);
       tile_multiply<0, 4, 6>();
-      tile_load<5>(kd + 16 * k_stride, k_stride);
+      prefetch_lines(*a.cursor, 12);
+      tile_load<5>(sc.k_block[1] + 2 * d, sc.k_stride[1]);
       tile_multiply<1, 5, 6>();
-      if (keys > 32) {
-        tile_load<4>(kd + 32 * k_stride, k_stride);
-        tile_multiply<2, 4, 6>();
-        tile_load<5>(kd + 48 * k_stride, k_stride);
-        tile_multiply<3, 5, 6>();
-      }
+      prefetch_lines(*a.cursor, 12);
+      if (keys <= 32) continue;
+      tile_load<4>(sc.k_block[2] + 2 * d, sc.k_stride[2]);
+      tile_multiply<2, 4, 6>();
+      prefetch_lines(*a.cursor, 12);
+      tile_load<5>(sc.k_block[3] + 2 * d, sc.k_stride[3]);
+      tile_multiply<3, 5, 6>();
+      prefetch_lines(*a.cursor, 12);
     }
     tile_store<0>(st, 64);
     tile_store<1>(st + 16 * 16, 64);
@@ -169,6 +187,7 @@ inline bool amx_stage_pairs(const ItemArgs& a, const char* const* rows, int keys
       const __m512i hi = _mm512_unpackhi_epi16(even, odd);
       _mm512_store_si512(v, _mm512_permutex2var_epi64(lo, order_lo, hi));
       _mm512_store_si512(v + 16, _mm512_permutex2var_epi64(lo, order_hi, hi));
+      prefetch_lines(*a.cursor, 1);
       if (doubt) {
         overflow =
             _mm512_or_si512(overflow, _mm512_or_si512(above_finite(even), above_finite(odd)));
@@ -179,15 +198,17 @@ inline bool amx_stage_pairs(const ItemArgs& a, const char* const* rows, int keys
 }
 
 // out (16 rows, padded D) += p (16 rows, kTileKeys) v, with p = hi + lo, or hi where lo is null.
-inline void amx_accumulate_block(const std::uint16_t* hi, const std::uint16_t* lo, const float* v,
-                                 int keys, int dim, float* out) {
+inline void amx_accumulate_block(LineCursor& cursor, const std::uint16_t* hi,
+                                 const std::uint16_t* lo, const float* v, int keys, int dim,
+                                 float* out) {
   constexpr int kPStride = kTileKeys * 2;
   const int stride = dim * 4;
-  // NOTE: dim is a multiple of 32. Two accumulators at a time: four gained nothing, the loads of p
-  // being hidden behind the products.
-  for (int d = 0; d < dim; d += 32) {
+  int d = 0;
+  for (; d + 64 <= dim; d += 64) {
     tile_load<0>(out + d, stride);
     tile_load<1>(out + d + 16, stride);
+    tile_load<2>(out + d + 32, stride);
+    tile_load<3>(out + d + 48, stride);
     for (int j = 0; j < keys; j += 32) {
       const float* const vd = v + j / 2 * dim + d;
       tile_load<4>(hi + j, kPStride);
@@ -195,62 +216,89 @@ inline void amx_accumulate_block(const std::uint16_t* hi, const std::uint16_t* l
       tile_multiply<0, 4, 6>();
       tile_load<7>(vd + 16, stride);
       tile_multiply<1, 4, 7>();
-      if (lo == nullptr) continue;
-      tile_load<5>(lo + j, kPStride);
-      tile_multiply<0, 5, 6>();
-      tile_multiply<1, 5, 7>();
+      if (lo != nullptr) {
+        tile_load<5>(lo + j, kPStride);
+        tile_multiply<0, 5, 6>();
+        tile_multiply<1, 5, 7>();
+      }
+      tile_load<6>(vd + 32, stride);
+      tile_multiply<2, 4, 6>();
+      tile_load<7>(vd + 48, stride);
+      tile_multiply<3, 4, 7>();
+      if (lo != nullptr) {
+        tile_multiply<2, 5, 6>();
+        tile_multiply<3, 5, 7>();
+      }
+      prefetch_lines(cursor, 32);
     }
     tile_store<0>(out + d, stride);
     tile_store<1>(out + d + 16, stride);
+    tile_store<2>(out + d + 32, stride);
+    tile_store<3>(out + d + 48, stride);
   }
+  if (d == dim) return;
+  tile_load<0>(out + d, stride);
+  tile_load<1>(out + d + 16, stride);
+  for (int j = 0; j < keys; j += 32) {
+    const float* const vd = v + j / 2 * dim + d;
+    tile_load<4>(hi + j, kPStride);
+    tile_load<6>(vd, stride);
+    tile_multiply<0, 4, 6>();
+    tile_load<7>(vd + 16, stride);
+    tile_multiply<1, 4, 7>();
+    if (lo == nullptr) continue;
+    tile_load<5>(lo + j, kPStride);
+    tile_multiply<0, 5, 6>();
+    tile_multiply<1, 5, 7>();
+  }
+  tile_store<0>(out + d, stride);
+  tile_store<1>(out + d + 16, stride);
 }
 
 // The rows of one run alone, over its own keys: for tiles in which V is not finite where only some
 // rows see it (its product with a zero would be NaN), or infinite.
 template <DType kType>
-void amx_accumulate_run(const ItemArgs& a, const TileTask& t, int run) {
+void amx_accumulate_run(const ItemArgs& a, const TileTask& t, const char* const* rows, int run) {
   const int dim = a.padded_dim;
   const int keys = padded_keys(t);
   Scratch& sc = *a.scratch;
   const std::uint64_t visible = t.runs[run].visible;
   const bool infinite =
-      has_infinity(kType) && amx_stage_pairs<kType>(a, t.v_rows, keys, visible, visible);
-  if (!has_infinity(kType)) amx_stage_pairs<kType>(a, t.v_rows, keys, visible, 0);
+      has_infinity(kType) && amx_stage_pairs<kType>(a, rows, keys, visible, visible);
+  if (!has_infinity(kType)) amx_stage_pairs<kType>(a, rows, keys, visible, 0);
   const int end = t.runs[run].first + t.runs[run].count;
   float* const out = sc.spare;  // (16 rows, padded D)
   alignas(64) std::uint16_t hi[16 * kTileKeys];
   alignas(64) std::uint16_t lo[16 * kTileKeys];
   for (int r = t.runs[run].first; r < end; r += 16) {
-    const int rows = end - r < 16 ? end - r : 16;
+    const int count = end - r < 16 ? end - r : 16;
     std::memset(hi, 0, sizeof hi);
     std::memset(lo, 0, sizeof lo);
     std::memset(out, 0, sizeof(float) * 16 * dim);
-    std::memcpy(hi, sc.p_hi + r * kTileKeys, sizeof(std::uint16_t) * kTileKeys * rows);
-    std::memcpy(lo, sc.p_lo + r * kTileKeys, sizeof(std::uint16_t) * kTileKeys * rows);
+    std::memcpy(hi, sc.p_hi + r * kTileKeys, sizeof(std::uint16_t) * kTileKeys * count);
+    std::memcpy(lo, sc.p_lo + r * kTileKeys, sizeof(std::uint16_t) * kTileKeys * count);
     float* const from = a.state->out + r * dim;
-    std::memcpy(out, from, sizeof(float) * dim * rows);
-    amx_accumulate_block(hi, infinite ? nullptr : lo, sc.v, keys, dim, out);
-    std::memcpy(from, out, sizeof(float) * dim * rows);
+    std::memcpy(out, from, sizeof(float) * dim * count);
+    amx_accumulate_block(*a.cursor, hi, infinite ? nullptr : lo, sc.v, keys, dim, out);
+    std::memcpy(from, out, sizeof(float) * dim * count);
   }
 }
 
 // Stages and accumulates in one: which staging is needed depends on what V holds.
 template <DType kType>
-void amx_stage_v(const ItemArgs& a, const TileTask& t, const TileTask* next) {
+void amx_stage_v(const ItemArgs& a, const TileTask& t, const char* const* rows) {
   const int keys = padded_keys(t);
-  if (next) {
-    for (int j = 0; j < kTileKeys; ++j) prefetch_row(next->v_rows[j], a.v_row_bytes);
-  }
   const std::uint64_t suspects = has_infinity(kType) ? t.seen : t.seen & ~t.seen_by_all;
-  if (amx_stage_pairs<kType>(a, t.v_rows, keys, t.seen, suspects)) {
+  if (amx_stage_pairs<kType>(a, rows, keys, t.seen, suspects)) {
     for (int run = 0; run < t.num_runs; ++run) {
-      if (t.runs[run].visible != 0) amx_accumulate_run<kType>(a, t, run);
+      if (t.runs[run].visible != 0) amx_accumulate_run<kType>(a, t, rows, run);
     }
     return;
   }
   for (int r = 0; r < a.rows; r += 16) {
-    amx_accumulate_block(a.scratch->p_hi + r * kTileKeys, a.scratch->p_lo + r * kTileKeys,
-                         a.scratch->v, keys, a.padded_dim, a.state->out + r * a.padded_dim);
+    amx_accumulate_block(*a.cursor, a.scratch->p_hi + r * kTileKeys,
+                         a.scratch->p_lo + r * kTileKeys, a.scratch->v, keys, a.padded_dim,
+                         a.state->out + r * a.padded_dim);
   }
 }
 

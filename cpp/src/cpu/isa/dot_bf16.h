@@ -26,23 +26,21 @@ void dot_load_q(const ItemArgs& a, const char* const* q_rows) {
 }
 
 template <DType kType>
-void dot_stage_k(const ItemArgs& a, const TileTask& t, const TileTask* next) {
+void dot_stage_k(const ItemArgs& a, const TileTask& t, const char* const* rows) {
   constexpr int kBytes = bytes_of_type(kType);
   const int keys = padded_keys(t);
   for (int j = 0; j < keys; j += 16) {
-    if (next) {
-      for (int i = 0; i < 16; ++i) prefetch_row(next->k_rows[j + i], a.k_row_bytes);
-    }
     for (int d = 0; d < a.head_dim; d += 32) {
       Simd::F block[16];
       for (int i = 0; i < 16; ++i) {
         block[i] =
-            _mm512_castsi512_ps(load_bfloat16<kType>(t.k_rows[j + i] + d * kBytes, a.head_dim - d));
+            _mm512_castsi512_ps(load_bfloat16<kType>(rows[j + i] + d * kBytes, a.head_dim - d));
       }
       Simd::transpose(block);
       for (int i = 0; i < 16; ++i) {
         Simd::store(a.scratch->k + (d / 2 + i) * kTileKeys + j, block[i]);
       }
+      prefetch_lines(*a.cursor, 16);
     }
   }
 }

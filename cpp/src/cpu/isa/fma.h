@@ -35,12 +35,6 @@ constexpr int bytes_of_type(DType t) {
   return t == DType::kFloat32 ? 4 : t == DType::kFloat16 || t == DType::kBFloat16 ? 2 : 1;
 }
 
-// Into L2: the next tile is as large as L1.
-inline void prefetch_row(const char* p, int bytes) {
-  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
-  __builtin_prefetch(p + bytes - 1, 0, 2);
-}
-
 // One row to padded_dim float32, zeros at the end.
 template <DType kType>
 inline void widen_row(const char* src, int head_dim, int padded_dim, float* dst) {
@@ -60,22 +54,20 @@ void fma_load_q(const ItemArgs& a, const char* const* q_rows) {
 }
 
 template <DType kType>
-void fma_stage_k(const ItemArgs& a, const TileTask& t, const TileTask* next) {
+void fma_stage_k(const ItemArgs& a, const TileTask& t, const char* const* rows) {
   constexpr int kBytes = bytes_of_type(kType);
   constexpr int kW = Simd::kWidth;
   float* const k = a.scratch->k;
   const int keys = padded_keys(t);
   for (int j = 0; j < keys; j += kW) {
-    if (next) {
-      for (int i = 0; i < kW; ++i) prefetch_row(next->k_rows[j + i], a.k_row_bytes);
-    }
     for (int d = 0; d < a.head_dim; d += kW) {
       Simd::F block[kW];
       for (int i = 0; i < kW; ++i) {
-        block[i] = load_part<kType, kBytes>(t.k_rows[j + i] + d * kBytes, a.head_dim - d);
+        block[i] = load_part<kType, kBytes>(rows[j + i] + d * kBytes, a.head_dim - d);
       }
       Simd::transpose(block);
       for (int i = 0; i < kW; ++i) Simd::store(k + (d + i) * kTileKeys + j, block[i]);
+      prefetch_lines(*a.cursor, kW / 2);
     }
   }
 }
@@ -120,10 +112,10 @@ void fma_logits(const ItemArgs& a, const TileTask& t) {
 }
 
 template <DType kType>
-void fma_stage_v(const ItemArgs& a, const TileTask& t, const TileTask* next) {
+void fma_stage_v(const ItemArgs& a, const TileTask& t, const char* const* rows) {
   for (int j = 0; j < t.keys; ++j) {
-    if (next) prefetch_row(next->v_rows[j], a.v_row_bytes);
-    widen_row<kType>(t.v_rows[j], a.head_dim, a.padded_dim, a.scratch->v + j * a.padded_dim);
+    widen_row<kType>(rows[j], a.head_dim, a.padded_dim, a.scratch->v + j * a.padded_dim);
+    prefetch_lines(*a.cursor, 4);
   }
 }
 

@@ -9,6 +9,7 @@
 // hold, and then add exact zeros.
 #pragma once
 
+#include "cpu/isa/prefetch.h"
 #include "cpu/kernel.h"
 
 namespace {
@@ -118,6 +119,7 @@ void softmax(const ItemArgs& a, const TileTask& t) {
     const int end = t.runs[run].first + t.runs[run].count;
     for (int row = t.runs[run].first; row < end; ++row) {
       softmax_row(a, state, row, keys, t.runs[run].visible);
+      prefetch_lines(*a.cursor, 16);
     }
   }
 }
