@@ -163,7 +163,6 @@ class ItemRunner {
     aim(task.v_rows, task.keys, p_.v);
     variant.stage_k(args_, task, call_.rotary ? rotate_keys(task) : task.k_rows);
     variant.logits(args_, task);
-    variant.softmax(args_, task);
     if (head + 1 < heads_) {
       const std::int64_t step = p_.k.head_stride * bytes_of(p_.k.dtype);
       for (int j = 0; j < task.keys; ++j) {
@@ -174,7 +173,8 @@ class ItemRunner {
       aim(next ? next->k_rows : nullptr, next ? next->keys : 0, p_.k);
     }
     variant.stage_v(args_, task, task.v_rows);
-    variant.accumulate(args_, task);
+    variant.softmax(args_, task);  // (after stage_v: its stores have time to reach L1)
+    variant.accumulate(args_, task, task.v_rows);
   }
 
   void aim(const char* const* rows, int count, const CacheView& c) {

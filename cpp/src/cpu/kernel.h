@@ -59,6 +59,7 @@ struct alignas(64) Scratch {
   std::uint16_t p_lo[kTileRows * kTileKeys];
   float spare[16 * (kMaxHeadDim + kTileKeys)];
   float zeros[kMaxHeadDim];  // what unseen keys point to
+  bool v_not_finite;         // AMX: what stage_v found
   // AMX: where 16 keys' bfloat16 rows are, in k or in the cache itself.
   const char* k_block[kTileKeys / 16];
   std::int64_t k_stride[kTileKeys / 16];
@@ -95,9 +96,9 @@ struct Variant {
   // `rows`: the address of each key's D elements; those of unseen keys are zeros.
   void (*stage_k)(const ItemArgs&, const TileTask&, const char* const* rows) = nullptr;
   void (*logits)(const ItemArgs&, const TileTask&) = nullptr;
-  void (*softmax)(const ItemArgs&, const TileTask&) = nullptr;
   void (*stage_v)(const ItemArgs&, const TileTask&, const char* const* rows) = nullptr;
-  void (*accumulate)(const ItemArgs&, const TileTask&) = nullptr;
+  void (*softmax)(const ItemArgs&, const TileTask&) = nullptr;
+  void (*accumulate)(const ItemArgs&, const TileTask&, const char* const* v_rows) = nullptr;
   void (*begin)() = nullptr;  // around an item, may be null
   void (*end)() = nullptr;
 };

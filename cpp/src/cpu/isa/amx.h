@@ -284,12 +284,15 @@ void amx_accumulate_run(const ItemArgs& a, const TileTask& t, const char* const*
   }
 }
 
-// Stages and accumulates in one: which staging is needed depends on what V holds.
 template <DType kType>
 void amx_stage_v(const ItemArgs& a, const TileTask& t, const char* const* rows) {
-  const int keys = padded_keys(t);
   const std::uint64_t suspects = has_infinity(kType) ? t.seen : t.seen & ~t.seen_by_all;
-  if (amx_stage_pairs<kType>(a, rows, keys, t.seen, suspects)) {
+  a.scratch->v_not_finite = amx_stage_pairs<kType>(a, rows, padded_keys(t), t.seen, suspects);
+}
+
+template <DType kType>
+void amx_accumulate(const ItemArgs& a, const TileTask& t, const char* const* rows) {
+  if (a.scratch->v_not_finite) {
     for (int run = 0; run < t.num_runs; ++run) {
       if (t.runs[run].visible != 0) amx_accumulate_run<kType>(a, t, rows, run);
     }
@@ -297,11 +300,9 @@ void amx_stage_v(const ItemArgs& a, const TileTask& t, const char* const* rows) 
   }
   for (int r = 0; r < a.rows; r += 16) {
     amx_accumulate_block(*a.cursor, a.scratch->p_hi + r * kTileKeys,
-                         a.scratch->p_lo + r * kTileKeys, a.scratch->v, keys, a.padded_dim,
-                         a.state->out + r * a.padded_dim);
+                         a.scratch->p_lo + r * kTileKeys, a.scratch->v, padded_keys(t),
+                         a.padded_dim, a.state->out + r * a.padded_dim);
   }
 }
-
-void amx_accumulate(const ItemArgs&, const TileTask&) {}
 
 }  // namespace

@@ -48,7 +48,14 @@ Variant variant(DType q, DType k, DType v) {
   });
   if (!fits_bfloat16(v)) return r;
   r.softmax = &amx_softmax;
-  r.accumulate = &amx_accumulate;
+  r.accumulate = of_type(v, [](auto t) {
+    constexpr DType kType = decltype(t)::kValue;
+    if constexpr (fits_bfloat16(kType)) {
+      return &amx_accumulate<kType>;
+    } else {
+      return &fma_accumulate;  // not reached
+    }
+  });
   r.stage_v = of_type(v, [](auto t) {
     constexpr DType kType = decltype(t)::kValue;
     if constexpr (fits_bfloat16(kType)) {

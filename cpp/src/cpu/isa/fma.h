@@ -147,7 +147,7 @@ inline void fma_accumulate_block(const float* p, const float* v, int dim, const 
 }
 
 // The rows of one run: a key that they do not see is not touched.
-void fma_accumulate(const ItemArgs& a, const TileTask& t) {
+void fma_accumulate(const ItemArgs& a, const TileTask& t, const char* const*) {
   constexpr int kVectors = Simd::kRegisterVectors;
   constexpr int kStep = kVectors * Simd::kWidth;
   RowState& state = *a.state;
