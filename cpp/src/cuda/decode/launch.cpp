@@ -1,0 +1,175 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+#include "cuda/decode/launch.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "cuda/decode/launch_variant.h"
+#include "cuda/policy.h"
+#include "cuda/schedule/work.h"
+#include "pagedecode/error.h"
+
+namespace pagedecode::cuda {
+namespace {
+
+// With batch_invariant, splits begin at multiples of this many keys.
+constexpr int kInvariantKeys = 4096;
+constexpr std::int64_t kCounters = kCounterBytes / sizeof(std::uint32_t);
+
+using LaunchVariant = cudaError_t (*)(const DecodeProblem&, const Plan&, std::size_t,
+                                      const DeviceInfo&);
+
+template <int... kIndices>
+LaunchVariant launcher(int index, std::integer_sequence<int, kIndices...>) {
+  static constexpr LaunchVariant kLaunchers[] = {&launch_variant<kIndices>...};
+  return kLaunchers[index];
+}
+
+struct Decision {
+  Policy policy;
+  Plan plan;
+  std::int64_t slots = 0;
+};
+
+Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
+  Decision d;
+  const CacheKind cache = cache_kind(p.q.dtype, p.k.dtype, p.v.dtype, p.rope.on);
+  const std::int64_t max_rows = p.max_q * p.group;
+  d.policy = choose_policy(p.q.dtype, cache, p.head_dim, p.batch_invariant ? p.group : max_rows,
+                           device);
+  if (d.policy.variant < 0) return d;
+  const Variant& v = kVariants[d.policy.variant];
+  Plan& plan = d.plan;
+  plan.warps = d.policy.warps;
+  plan.stages = d.policy.stages;
+  plan.team_warps = d.policy.team_warps;
+  plan.rows = d.policy.team_warps * v.warp_rows;
+  plan.tile_keys = d.policy.warps * v.keys();
+  plan.row_tiles_max = static_cast<std::int32_t>(std::max<std::int64_t>(
+      (max_rows + plan.rows - 1) / plan.rows, 1));
+  plan.slot_floats = std::int64_t{plan.rows} * (v.head_dim + 2);
+
+  const std::int64_t resident =
+      std::min<std::int64_t>(std::int64_t{device.sm_count} * d.policy.blocks_per_sm, kCounters);
+  plan.heads = static_cast<std::int32_t>(std::min<std::int64_t>(p.num_kv_heads, resident));
+  plan.chunks = static_cast<std::int32_t>(resident / plan.heads);
+
+  if (p.batch_invariant || p.num_splits > 0) {
+    // Most keys of one sequence.
+    const std::int64_t keys = p.pages.width * p.page_size;
+    if (p.batch_invariant) {
+      plan.fixed_keys = kInvariantKeys;
+      plan.splits_max = static_cast<std::int32_t>(std::max<std::int64_t>(
+          (keys + kInvariantKeys - 1) / kInvariantKeys, 1));
+    } else {
+      const std::int64_t tiles = std::max<std::int64_t>(
+          (keys + plan.tile_keys - 1) / plan.tile_keys, 1);
+      plan.splits_max = static_cast<std::int32_t>(std::min(p.num_splits, tiles));
+    }
+    const std::int64_t items = p.batch * plan.row_tiles_max;
+    plan.partition = items * p.num_kv_heads <= resident ? Partition::kSplitItems
+                                                        : Partition::kWholeItems;
+  }
+  d.slots = num_slots(p, plan);
+  return d;
+}
+
+std::string name(DType t) { return name_of(t); }
+
+}  // namespace
+
+void check_decode_supported(const DecodeProblem& p, const DeviceInfo& device) {
+  if (device.cc_major < 8) {
+    throw Unsupported("q: got a GPU of compute capability " + std::to_string(device.cc_major) +
+                      "." + std::to_string(device.cc_minor) + ", want 8.0 or newer");
+  }
+  if (p.q.dtype != DType::kFloat16 && p.q.dtype != DType::kBFloat16) {
+    throw Unsupported("q: got " + name(p.q.dtype) + " on CUDA, want float16 or bfloat16");
+  }
+  for (const auto& [cache, argument] : {std::pair{&p.k, "k_cache"}, std::pair{&p.v, "v_cache"}}) {
+    if (cache->dtype != p.q.dtype && !is_one_byte(cache->dtype)) {
+      throw Unsupported(std::string(argument) + ": got " + name(cache->dtype) + " on CUDA, want " +
+                        name(p.q.dtype) + ", float8_e4m3fn, float8_e5m2 or int8");
+    }
+  }
+  if (p.pages.width * p.page_size >= std::int64_t{1} << 31) {
+    throw Unsupported("block_table: got room for " +
+                      std::to_string(p.pages.width * p.page_size) +
+                      " keys on CUDA, want fewer than 2^31");
+  }
+  if (p.total_q >= std::int64_t{1} << 31 || p.max_q * p.group >= std::int64_t{1} << 31 ||
+      p.batch >= std::int64_t{1} << 31) {
+    throw Unsupported("q: got " + std::to_string(p.total_q) +
+                      " rows on CUDA, want rows times group below 2^31");
+  }
+  if (decide(p, device).policy.variant < 0) {
+    throw Unsupported("q: got head dim " + std::to_string(p.head_dim) + " with " +
+                      name(p.k.dtype) + " and " + name(p.v.dtype) +
+                      " caches, want a head dim up to 256 and a GPU with 96 KB of shared memory");
+  }
+}
+
+std::size_t decode_workspace_bytes(const DecodeProblem& p, const DeviceInfo& device) {
+  const Decision d = decide(p, device);
+  return kWorkspaceAlignment + kCounterBytes +
+         static_cast<std::size_t>(d.slots * d.plan.slot_floats) * sizeof(float);
+}
+
+void launch_decode(const DecodeProblem& p, void* workspace, std::size_t bytes,
+                   const DeviceInfo& device) {
+  if (p.batch == 0 || p.total_q == 0 || p.max_q == 0 || p.num_kv_heads == 0) return;
+  check_decode_supported(p, device);
+  Decision d = decide(p, device);
+  const std::size_t need = decode_workspace_bytes(p, device);
+  if (bytes < need) {
+    throw InvalidArgument("workspace: got " + std::to_string(bytes) + " bytes, want at least " +
+                          std::to_string(need));
+  }
+  const auto at = (reinterpret_cast<std::uintptr_t>(workspace) + kWorkspaceAlignment - 1) /
+                  kWorkspaceAlignment * kWorkspaceAlignment;
+  d.plan.counters = reinterpret_cast<std::uint32_t*>(at);
+  d.plan.partials = reinterpret_cast<float*>(at + kCounterBytes);
+  const auto launch = launcher(d.policy.variant, std::make_integer_sequence<int, kNumVariants>{});
+  const cudaError_t error = launch(p, d.plan, d.policy.smem, device);
+  if (error != cudaSuccess) {
+    throw CudaError(std::string("decode: ") + cudaGetErrorString(error));
+  }
+}
+
+Explanation explain_decode(const DecodeProblem& p, const DeviceInfo& device) {
+  const Decision d = decide(p, device);
+  Explanation e;
+  e.backend = "cuda";
+  if (d.policy.variant < 0) {
+    e.why = "no kernel for this problem on this device";
+    return e;
+  }
+  const Variant& v = kVariants[d.policy.variant];
+  e.kernel = std::string("mma_") + v.name;
+  e.tile_rows = d.plan.rows;
+  e.tile_keys = d.plan.tile_keys;
+  e.splits = d.plan.partition == Partition::kBalanced ? d.plan.chunks : d.plan.splits_max;
+  e.why = std::to_string(p.max_q * p.group) + " rows (m x group) of head dim " +
+          std::to_string(p.head_dim) + ", " + name(p.k.dtype) + " and " + name(p.v.dtype) +
+          " caches; " + std::to_string(d.plan.chunks * d.plan.heads) + " blocks, " +
+          std::to_string(d.plan.stages) + " stages";
+  if (v.cache == CacheKind::kAny) {
+    e.why += p.rope.on ? "; RoPE on read takes the converting kernel"
+                       : "; caches of two kinds take the converting kernel";
+  }
+  if (!p.max_q_known) e.why += "; max_seqlen_q not given: tiles for the worst case";
+  if (d.plan.partition == Partition::kBalanced) {
+    e.why += "; keys balanced over all blocks from the lengths on the device";
+  } else if (p.batch_invariant) {
+    e.why += "; batch_invariant: splits of " + std::to_string(d.plan.fixed_keys) + " keys";
+  } else {
+    e.why += "; num_splits as asked, at most one a tile";
+  }
+  return e;
+}
+
+}  // namespace pagedecode::cuda

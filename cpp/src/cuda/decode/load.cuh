@@ -1,0 +1,167 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// The producer: each warp copies its own sub-tile of every step of the block into a ring of stages
+// with cp.async, through the page table, and runs ahead of the consumer over the ends of items.
+// Lane i knows the address of key i of the sub-tile; page ids are read one step before their use.
+// Keys outside the work's range are zero-filled, so that what lies there cannot matter.
+#pragma once
+
+#include "cuda/decode/traits.h"
+#include "cuda/schedule/work.h"
+
+namespace pagedecode::cuda {
+
+__device__ __forceinline__ void cp_async_wait_stages(int pending) {
+  switch (pending) {
+    case 0: cute::cp_async_wait<0>(); break;
+    case 1: cute::cp_async_wait<1>(); break;
+    case 2: cute::cp_async_wait<2>(); break;
+    case 3: cute::cp_async_wait<3>(); break;
+    default: cute::cp_async_wait<4>(); break;
+  }
+}
+
+// Addresses of the rows of one sub-tile, spread over the lanes.
+struct RowAddress {
+  std::int64_t k = 0;  // bytes from the head's first element
+  std::int64_t v = 0;
+  bool live = false;
+};
+
+template <class Traits>
+class CacheLoader {
+ public:
+  using Layout = typename Traits::KvLayout;
+  static constexpr int kKeys = Traits::kKeys;
+
+  __device__ CacheLoader(const DecodeProblem& p, const Plan& plan, const ChunkStart& start,
+                         std::int32_t chunk, std::int32_t head_lane, std::int32_t head,
+                         std::uint8_t* smem, Work* ring, std::uint32_t* bad)
+      : p_(p), plan_(plan), works_(p, plan, start, chunk, head_lane), smem_(smem), ring_(ring),
+        bad_(bad) {
+    k_ = static_cast<const std::uint8_t*>(p.k.data) + head * p.k.head_stride * sizeof(Cache);
+    v_ = static_cast<const std::uint8_t*>(p.v.data) + head * p.v.head_stride * sizeof(Cache);
+    live_ = next_work();
+    if (live_) read_pages();
+  }
+
+  // Copies the next step, if there is one, into a stage; always commits one group.
+  __device__ __forceinline__ void issue(int stage) {
+    if (live_) {
+      copy(stage);
+      key_ += plan_.tile_keys;
+      if (key_ >= end_) live_ = next_work();
+      if (live_) read_pages();
+    }
+    cute::cp_async_fence();
+  }
+
+  // Works begun so far; work i lies in the ring at i % (stages + 1) until work i + stages begins.
+  __device__ int begun() const { return begun_; }
+
+ private:
+  using Cache = typename Traits::Cache;
+
+  __device__ bool next_work() {
+    Work w;
+    if (!works_.next(w)) return false;
+    if (threadIdx.x % 32 == 0) ring_[begun_ % (plan_.stages + 1)] = w;
+    ++begun_;
+    key_ = w.begin / plan_.tile_keys * plan_.tile_keys;
+    begin_ = w.begin;
+    end_ = w.end;
+    return true;
+  }
+
+  __device__ __forceinline__ void read_pages() {
+    const int token = key_ + (threadIdx.x / 32) * kKeys + threadIdx.x % kKeys;
+    page_ = -1;
+    token_ = -1;
+    if (token < begin_ || token >= end_) return;
+    const auto page_size = static_cast<unsigned>(p_.page_size);
+    const unsigned index = static_cast<unsigned>(token) / page_size;
+    token_ = static_cast<int>(static_cast<unsigned>(token) - index * page_size);
+    const PageTable& t = p_.pages;
+    const std::int64_t at = works_.first_page() + index * t.entries.stride;
+    page_ = t.entries.wide ? static_cast<const std::int64_t*>(t.entries.data)[at]
+                           : static_cast<const std::int32_t*>(t.entries.data)[at];
+  }
+
+  __device__ __forceinline__ RowAddress address(int stage) {
+    const bool in_pool = page_ >= 0 && page_ < p_.pages.num_pages;
+    const std::uint32_t bad = __ballot_sync(~0u, token_ >= 0 && !in_pool);
+    const int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) bad_[warp * plan_.stages + stage] = bad;
+    RowAddress a;
+    a.live = token_ >= 0 && in_pool;
+    if (a.live) {
+      a.k = (page_ * p_.k.page_stride + token_ * p_.k.token_stride) * std::int64_t(sizeof(Cache));
+      a.v = (page_ * p_.v.page_stride + token_ * p_.v.token_stride) * std::int64_t(sizeof(Cache));
+    }
+    return a;
+  }
+
+  __device__ __forceinline__ void copy(int stage) {
+    const RowAddress a = address(stage);
+    const int warp = threadIdx.x / 32;
+    std::uint8_t* at = smem_ + (stage * plan_.warps + warp) * Traits::kStageBytes;
+    const std::uint32_t live = __ballot_sync(~0u, a.live);
+    if (Traits::kBytes && p_.head_dim % 16 != 0) {
+      copy_rows<8>(k_, a.k, live, at);
+      copy_rows<8>(v_, a.v, live, at + Traits::kStageBytes / 2);
+    } else {
+      copy_rows<16>(k_, a.k, live, at);
+      copy_rows<16>(v_, a.v, live, at + Traits::kStageBytes / 2);
+    }
+  }
+
+  // A row of the cache is copied by neighbouring lanes, kBytes each.
+  template <int kBytes>
+  __device__ __forceinline__ void copy_rows(const std::uint8_t* head, std::int64_t offset,
+                                            std::uint32_t live, std::uint8_t* to) {
+    using namespace cute;
+    constexpr int kLanes = Traits::kRowBytes / kBytes < 32 ? Traits::kRowBytes / kBytes : 32;
+    constexpr int kRows = 32 / kLanes;  // at a time
+    constexpr int kPieces = Traits::kRowBytes / (kLanes * kBytes);
+    const int lane = threadIdx.x % 32;
+    auto tile = make_tensor(make_smem_ptr(reinterpret_cast<std::uint16_t*>(to)), Layout{});
+#pragma unroll
+    for (int r0 = 0; r0 < kKeys; r0 += kRows) {
+      const int row = r0 + lane / kLanes;
+      const std::int64_t from = __shfl_sync(~0u, offset, row);
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        const int byte = (lane % kLanes + piece * kLanes) * kBytes;
+        const bool in = (live >> row & 1) && byte < p_.head_dim * int(sizeof(Cache));
+        auto* d = &tile(row, byte / 2);
+        if constexpr (kBytes == 16) {
+          SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<uint128_t>::copy(
+              *reinterpret_cast<const uint128_t*>(head + from + (in ? byte : 0)),
+              *reinterpret_cast<uint128_t*>(d), in);
+        } else {
+          SM80_CP_ASYNC_CACHEALWAYS_ZFILL<std::uint64_t>::copy(
+              *reinterpret_cast<const std::uint64_t*>(head + from + (in ? byte : 0)),
+              *reinterpret_cast<std::uint64_t*>(d), in);
+        }
+      }
+    }
+  }
+
+  const DecodeProblem& p_;
+  const Plan& plan_;
+  WorkIterator works_;
+  std::uint8_t* smem_;
+  Work* ring_;
+  std::uint32_t* bad_;
+  const std::uint8_t* k_;
+  const std::uint8_t* v_;
+  bool live_ = false;
+  int begun_ = 0;
+  int key_ = 0;  // first key of the step that is issued next
+  int begin_ = 0;
+  int end_ = 0;
+  std::int64_t page_ = -1;  // of this lane's key
+  int token_ = -1;          // its place in the page; -1: outside the range
+};
+
+}  // namespace pagedecode::cuda

@@ -1,0 +1,68 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// The compile-time side of one instance: element types, tiles, layouts of shared memory.
+//
+//   T = kKeys      keys of the sub-tile that one warp loads at a time
+//   D = kHeadDim   padded head dim
+//   R = kWarpRows  query rows of one warp
+//
+// Shared memory of a block:  load ring [stages][warps] of (K (T, D), V (T, D));
+//                            Q (rows, D), in whose place the epilogue exchanges accumulators;
+//                            rings of Work, bad-page bits.
+#pragma once
+
+#include <cute/tensor.hpp>
+
+#include <cstdint>
+
+#include "cuda/variants.h"
+
+namespace pagedecode::cuda {
+
+template <int kIndex>
+struct DecodeTraits {
+  static constexpr Variant kVariant = kVariants[kIndex];
+  static constexpr bool kBytes = kVariant.cache == CacheKind::kBytes;
+  // K and V pass through registers on their way to shared memory, for what cp.async cannot do.
+  static constexpr bool kConverting = kVariant.cache == CacheKind::kAny;
+  // Of the matrix products, Q and P.
+  using Element = std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t,
+                                     cute::bfloat16_t>;
+  // Of K and V in shared memory: Element, or a byte of any 1-byte type.
+  using Cache = std::conditional_t<kBytes, std::uint8_t, Element>;
+  static constexpr int kHeadDim = kVariant.head_dim;
+  static constexpr int kWarpRows = kVariant.warp_rows;
+  static constexpr int kRowBytes = kVariant.row_bytes();
+  static constexpr int kKeys = kVariant.keys();
+  static constexpr int kStageBytes = kVariant.stage_bytes();  // of one warp
+  static constexpr int kRowBlocks = kWarpRows / 16;
+  // Q is read from shared memory again for each sub-tile where accumulators leave it no registers.
+  static constexpr bool kQInRegisters = kWarpRows == 16 && kHeadDim <= 128;
+  static constexpr int kExchangeColumns = kVariant.exchange_columns();
+
+  using Atom = std::conditional_t<std::is_same_v<Element, cute::half_t>,
+                                  cute::SM80_16x8x16_F32F16F16F32_TN,
+                                  cute::SM80_16x8x16_F32BF16BF16F32_TN>;
+  // One warp; two n blocks at a time, for 4-matrix ldmatrix of B.
+  using Mma = cute::TiledMMA<cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_1, cute::_1, cute::_1>>,
+                             cute::Tile<cute::_16, cute::_16, cute::_16>>;
+
+  // Rows of 16-bit units, swizzled so that 8 rows of ldmatrix meet 8 different bank groups.
+  template <int kRows, int kUnits>
+  static constexpr auto swizzled() {
+    using namespace cute;
+    constexpr int kAtom = kUnits % 64 == 0 ? 64 : 32;
+    using Sw = std::conditional_t<kAtom == 64, Swizzle<3, 3, 3>, Swizzle<2, 3, 3>>;
+    auto atom = composition(Sw{}, Layout<Shape<_8, Int<kAtom>>, Stride<Int<kAtom>, _1>>{});
+    return tile_to_shape(atom, Shape<Int<kRows>, Int<kUnits>>{});
+  }
+  // K or V of a sub-tile, in 16-bit units: one element, or two 1-byte ones.
+  static constexpr int kUnits = kRowBytes / 2;
+  using KvLayout = decltype(swizzled<kKeys, kUnits>());             // (T, kUnits)
+  using VtLayout = decltype(cute::composition(                      // (kUnits, T)
+      KvLayout{}, cute::Layout<cute::Shape<cute::Int<kUnits>, cute::Int<kKeys>>,
+                               cute::Stride<cute::Int<kKeys>, cute::_1>>{}));
+  using QLayout = decltype(swizzled<kWarpRows, kHeadDim>());        // (R, D)
+};
+
+}  // namespace pagedecode::cuda

@@ -1,0 +1,71 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// Where a row's state goes: to `out` and `lse`, or to a slot of the workspace as float32
+// (ref, sum) [rows][2], then accumulators [rows][D padded].
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "cuda/merge/state.h"
+#include "cuda/schedule/work.h"
+
+namespace pagedecode::cuda {
+
+// acc = acc * left + x * right, the same bits wherever it is inlined.
+__device__ __forceinline__ void fold_values(float4& acc, FoldWeights w, float4 x) {
+  acc.x = __fmaf_rn(x.x, w.right, __fmul_rn(acc.x, w.left));
+  acc.y = __fmaf_rn(x.y, w.right, __fmul_rn(acc.y, w.left));
+  acc.z = __fmaf_rn(x.z, w.right, __fmul_rn(acc.z, w.left));
+  acc.w = __fmaf_rn(x.w, w.right, __fmul_rn(acc.w, w.left));
+}
+
+struct Slot {
+  float* at;
+  std::int32_t rows;
+  std::int32_t head_dim;  // padded
+
+  __device__ SoftmaxState* state(int row) const {
+    return reinterpret_cast<SoftmaxState*>(at) + row;
+  }
+  __device__ float4* values(int row, int column) const {
+    return reinterpret_cast<float4*>(at + 2 * rows + row * head_dim + column);
+  }
+};
+
+// Floats of a slot.
+PD_HOST_DEVICE std::int64_t slot_floats(std::int32_t rows, std::int32_t head_dim) {
+  return static_cast<std::int64_t>(rows) * (head_dim + 2);
+}
+
+__device__ __forceinline__ float sink_of(const DecodeProblem& p, int q_head) {
+  return p.sinks ? p.sinks[q_head] * kLog2e : -INFINITY;
+}
+
+// Four columns of a finished row.
+__device__ __forceinline__ void store_out(const DecodeProblem& p, const SequenceView& s, int i,
+                                          int q_head, int column, float4 x) {
+  const std::int64_t at = row_offset(p.out, s, i, bool(p.cu_seqlens_q)) +
+                          q_head * p.out.head_stride + column;
+  if (p.out.dtype == DType::kFloat32) {
+    *reinterpret_cast<float4*>(static_cast<float*>(p.out.data) + at) = x;
+  } else if (p.out.dtype == DType::kFloat16) {
+    const __half2 h[2] = {__floats2half2_rn(x.x, x.y), __floats2half2_rn(x.z, x.w)};
+    uint2 bits;
+    memcpy(&bits, h, 8);
+    *reinterpret_cast<uint2*>(static_cast<__half*>(p.out.data) + at) = bits;
+  } else {
+    const __nv_bfloat162 h[2] = {__floats2bfloat162_rn(x.x, x.y), __floats2bfloat162_rn(x.z, x.w)};
+    uint2 bits;
+    memcpy(&bits, h, 8);
+    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p.out.data) + at) = bits;
+  }
+}
+
+__device__ __forceinline__ void store_lse(const DecodeProblem& p, const SequenceView& s, int i,
+                                          int q_head, float lse) {
+  if (!p.lse.data) return;
+  p.lse.data[(s.first_row + i) * p.lse.row_stride + q_head * p.lse.head_stride] = lse;
+}
+
+}  // namespace pagedecode::cuda

@@ -1,0 +1,108 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// How the work of a call is cut. An item is (sequence, row tile, KV head): all keys that the rows
+// of one tile see. Its keys are counted in units; the units of all items of one head, in order, are
+// one line, cut into `chunks` contiguous ranges of equal length. Block x walks chunk x / heads of
+// head x % heads, so that neighbouring blocks read neighbouring heads of the same tokens (walking
+// heads apart cost a third of the bandwidth on an H200: 3.0 against 4.6 TB/s, 1-byte NHD).
+//
+//   kBalanced    a unit is one tile of keys; a chunk may begin and end inside an item, whose parts
+//                then merge. Which keys a part holds depends on the other sequences.
+//   kWholeItems  an item is cut into splits by the caller's rule, but one block walks them all, and
+//                folds them in order. For problems with items enough.
+//   kSplitItems  a unit is one split; the last block to finish an item folds its splits in order.
+//                For problems of few items. Same bits as kWholeItems.
+//
+// Everything here is host + device arithmetic on the lengths, tested without a GPU.
+#pragma once
+
+#include <cstdint>
+
+#include "masks.h"
+#include "problem.h"
+#include "sequence.h"
+#include "split.h"
+
+namespace pagedecode::cuda {
+
+enum class Partition : std::uint8_t { kBalanced, kWholeItems, kSplitItems };
+
+// What the host decided, from shapes and options only. A kernel takes it by value.
+struct Plan {
+  std::int32_t rows = 16;        // flattened query rows (m x group) of a tile
+  std::int32_t team_warps = 1;   // warps that share the keys of a tile, each with rows of its own
+  std::int32_t warps = 4;        // of a block
+  std::int32_t stages = 3;       // of the load pipeline
+  std::int32_t tile_keys = 64;   // keys of one step of a block
+  std::int32_t chunks = 1;       // ranges that the units of a head are cut into
+  std::int32_t heads = 1;        // KV heads side by side: blocks = chunks * heads
+  Partition partition = Partition::kBalanced;
+  std::int32_t fixed_keys = 0;   // kWholeItems, kSplitItems: keys of a split, or 0: num_splits
+  std::int32_t splits_max = 1;   // kWholeItems, kSplitItems: most splits of one item
+  std::int32_t row_tiles_max = 1;
+  std::int64_t slot_floats = 0;  // floats of one partial state
+  std::uint32_t* counters = nullptr;  // zero between calls
+  float* partials = nullptr;          // [slots, slot_floats]
+};
+
+// One sequence, as the schedule sees it.
+struct SequenceShape {
+  SequenceView s;
+  std::int32_t begin;      // first key that any of its rows may see
+  std::int32_t row_tiles;  // 0 if it has no rows
+  std::int32_t units;      // of one item; at least 1, so that rows without keys are written too
+};
+
+// First key that any row of a sequence may see.
+PD_HOST_DEVICE std::int64_t first_visible_key(const DecodeProblem& p, const SequenceView& s) {
+  if (p.window_left < 0 || s.m == 0) return 0;
+  if (!p.positions) return row_begin(s, load_row(p, s, 0));
+  std::int64_t first = s.n;
+  for (std::int64_t i = 0; i < s.m; ++i) first = min64(first, row_begin(s, load_row(p, s, i)));
+  return first;
+}
+
+PD_HOST_DEVICE std::int32_t item_splits(const DecodeProblem& p, const Plan& plan, std::int64_t n) {
+  if (plan.fixed_keys == 0) return static_cast<std::int32_t>(min64(p.num_splits, plan.splits_max));
+  return static_cast<std::int32_t>(max64(ceil_div64(n, plan.fixed_keys), 1));
+}
+
+// Keys of split `i` of an item; its begin is a multiple of the tile, or the first visible key.
+PD_HOST_DEVICE KeyRange split_keys(const Plan& plan, std::int64_t begin, std::int64_t n,
+                                   std::int32_t splits, std::int32_t i) {
+  if (plan.fixed_keys == 0) return balanced_split(begin, n, plan.tile_keys, splits, i);
+  const KeyRange r = fixed_split(n, plan.fixed_keys, i);
+  return {max64(r.begin, begin), max64(r.end, begin)};
+}
+
+PD_HOST_DEVICE SequenceShape load_shape(const DecodeProblem& p, const Plan& plan, std::int64_t b) {
+  SequenceShape x;
+  x.s = load_sequence(p, b);
+  x.row_tiles = static_cast<std::int32_t>(ceil_div64(x.s.m * p.group, plan.rows));
+  x.begin = static_cast<std::int32_t>(first_visible_key(p, x.s));
+  if (plan.partition == Partition::kSplitItems) {
+    x.units = item_splits(p, plan, x.s.n);
+  } else {
+    const std::int64_t tiles =
+        ceil_div64(x.s.n, plan.tile_keys) - min64(x.begin, x.s.n) / plan.tile_keys;
+    x.units = static_cast<std::int32_t>(max64(tiles, 1));
+  }
+  return x;
+}
+
+// Units of a sequence on the line.
+PD_HOST_DEVICE std::int64_t sequence_units(const SequenceShape& x) {
+  return static_cast<std::int64_t>(x.row_tiles) * x.units;
+}
+
+// First unit of a chunk, of `total`.
+PD_HOST_DEVICE std::int64_t chunk_begin(std::int64_t total, std::int32_t chunks, std::int64_t c) {
+  return total * c / chunks;
+}
+
+// The chunk that holds a unit.
+PD_HOST_DEVICE std::int32_t chunk_of(std::int64_t total, std::int32_t chunks, std::int64_t unit) {
+  return static_cast<std::int32_t>(((unit + 1) * chunks - 1) / total);
+}
+
+}  // namespace pagedecode::cuda
