@@ -72,6 +72,7 @@ struct SharedPlan {
   std::int32_t q;          // Q, or the epilogue's exchange; before it the ring of stages
   std::int32_t work;       // rings of Work, one a warp
   std::int32_t bad;        // bad-page bits [warps][stages]
+  std::int32_t flag;       // one word: whether this block is the last of an item
   std::int32_t row_scale;  // float [rows], kBytes
   std::int32_t total;
 };
@@ -85,7 +86,8 @@ PD_HOST_DEVICE constexpr SharedPlan shared_plan(const Variant& v, const Plan& pl
   s.q = plan.stages * plan.warps * v.stage_bytes();
   s.work = s.q + (q > exchange ? q : exchange);
   s.bad = s.work + plan.warps * (plan.stages + 1) * kWorkBytes;
-  s.row_scale = s.bad + plan.warps * plan.stages * 4;
+  s.flag = s.bad + plan.warps * plan.stages * 4;
+  s.row_scale = s.flag + 4;
   s.total = s.row_scale + (v.cache == CacheKind::kBytes ? plan.rows * 4 : 0);
   return s;
 }

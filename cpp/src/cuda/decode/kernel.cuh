@@ -30,6 +30,7 @@ struct BlockState {
     return reinterpret_cast<Work*>(smem + at.work) + threadIdx.x / 32 * (plan.stages + 1);
   }
   __device__ std::uint32_t* bad() const { return reinterpret_cast<std::uint32_t*>(smem + at.bad); }
+  __device__ bool* flag() const { return reinterpret_cast<bool*>(smem + at.flag); }
   __device__ float* row_scale() const { return reinterpret_cast<float*>(smem + at.row_scale); }
 
   // Barrier of the warps that share keys.
@@ -105,9 +106,8 @@ __device__ void run_head(const BlockState<Traits>& b, const ChunkStart& start, i
   const int row_of_team = (warp - team_begin) * Traits::kWarpRows;
   const auto* q = reinterpret_cast<const Element*>(b.smem + b.at.q) +
                   row_of_team * Traits::kHeadDim;
-  __shared__ bool last;
-
-  CacheLoader<Traits> loader(p, plan, start, chunk, head_lane, head, b.smem, b.ring(), b.bad());
+  WorkIterator works(p, plan, start, chunk, head_lane);
+  CacheLoader<Traits> loader(p, plan, works, head, b.smem, b.ring(), b.bad());
   for (int i = 0; i < plan.stages - 1; ++i) loader.issue(i);
 
   Mainloop<Traits> mainloop;
@@ -144,7 +144,7 @@ __device__ void run_head(const BlockState<Traits>& b, const ChunkStart& start, i
     write_state(p, plan, w, head, mainloop, b.smem + b.at.q);
     if (w.splits > 1 && plan.partition != Partition::kWholeItems) {
       std::uint32_t* counter = plan.counters + counter_of(p, plan, w.origin, head);
-      if (arrive_last(counter, w.splits, &last)) merge_splits<Traits::kHeadDim>(p, plan, w, head);
+      if (arrive_last(counter, w.splits, b.flag())) merge_splits<Traits::kHeadDim>(p, plan, w, head);
     }
     __syncthreads();
   }
@@ -162,7 +162,8 @@ __global__ void __launch_bounds__(128, Traits::kVariant.blocks_per_sm())
       locate_chunk(p, plan, chunk, *reinterpret_cast<LocateStorage*>(smem));
   __syncthreads();
   if (start.total == 0) return;
-  const BlockState<Traits> b{p, plan, smem, shared_plan(Traits::kVariant, plan)};
+  constexpr Variant kVariant = Traits::kVariant;
+  const BlockState<Traits> b{p, plan, smem, shared_plan(kVariant, plan)};
   for (int head = head_lane; head < p.num_kv_heads; head += plan.heads) {
     run_head(b, start, chunk, head_lane, head);
   }

@@ -17,7 +17,7 @@ cudaError_t launch_variant(const DecodeProblem& p, const Plan& plan, std::size_t
   const std::uint64_t bit = device.ordinal < 64 ? std::uint64_t{1} << device.ordinal : 0;
   if (!(asked.load(std::memory_order_acquire) & bit)) {
     const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.max_smem_optin - 64);
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.max_smem_optin);
     if (error != cudaSuccess) return error;
     asked.fetch_or(bit, std::memory_order_release);
   }

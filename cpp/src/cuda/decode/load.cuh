@@ -6,6 +6,7 @@
 // Keys outside the work's range are zero-filled, so that what lies there cannot matter.
 #pragma once
 
+#include "cuda/decode/load_converting.cuh"
 #include "cuda/decode/traits.h"
 #include "cuda/schedule/work.h"
 
@@ -21,6 +22,10 @@ __device__ __forceinline__ void cp_async_wait_stages(int pending) {
   }
 }
 
+// NOTE: a call, so that the iterator lives in local memory: it is needed at the ends of items only,
+// and its 30 registers are not to be had beside the accumulators of 32 rows.
+__device__ __noinline__ bool next_work(WorkIterator& works, Work& w) { return works.next(w); }
+
 // Addresses of the rows of one sub-tile, spread over the lanes.
 struct RowAddress {
   std::int64_t k = 0;  // bytes from the head's first element
@@ -34,14 +39,12 @@ class CacheLoader {
   using Layout = typename Traits::KvLayout;
   static constexpr int kKeys = Traits::kKeys;
 
-  __device__ CacheLoader(const DecodeProblem& p, const Plan& plan, const ChunkStart& start,
-                         std::int32_t chunk, std::int32_t head_lane, std::int32_t head,
-                         std::uint8_t* smem, Work* ring, std::uint32_t* bad)
-      : p_(p), plan_(plan), works_(p, plan, start, chunk, head_lane), smem_(smem), ring_(ring),
-        bad_(bad) {
-    k_ = static_cast<const std::uint8_t*>(p.k.data) + head * p.k.head_stride * sizeof(Cache);
-    v_ = static_cast<const std::uint8_t*>(p.v.data) + head * p.v.head_stride * sizeof(Cache);
-    live_ = next_work();
+  __device__ CacheLoader(const DecodeProblem& p, const Plan& plan, WorkIterator& works,
+                         std::int32_t head, std::uint8_t* smem, Work* ring, std::uint32_t* bad)
+      : p_(p), plan_(plan), works_(works), smem_(smem), ring_(ring), bad_(bad) {
+    k_ = static_cast<const std::uint8_t*>(p.k.data) + head * p.k.head_stride * size(p.k);
+    v_ = static_cast<const std::uint8_t*>(p.v.data) + head * p.v.head_stride * size(p.v);
+    live_ = begin_work();
     if (live_) read_pages();
   }
 
@@ -50,7 +53,7 @@ class CacheLoader {
     if (live_) {
       copy(stage);
       key_ += plan_.tile_keys;
-      if (key_ >= end_) live_ = next_work();
+      if (key_ >= end_) live_ = begin_work();
       if (live_) read_pages();
     }
     cute::cp_async_fence();
@@ -62,14 +65,22 @@ class CacheLoader {
  private:
   using Cache = typename Traits::Cache;
 
-  __device__ bool next_work() {
+  // Bytes of an element.
+  __device__ __forceinline__ static std::int64_t size(const CacheView& c) {
+    if constexpr (!Traits::kConverting) return sizeof(Cache);
+    return c.dtype == DType::kFloat16 || c.dtype == DType::kBFloat16 ? 2 : 1;
+  }
+
+  __device__ bool begin_work() {
     Work w;
-    if (!works_.next(w)) return false;
+    if (!next_work(works_, w)) return false;
     if (threadIdx.x % 32 == 0) ring_[begun_ % (plan_.stages + 1)] = w;
+    if constexpr (Traits::kConverting) __syncwarp();
     ++begun_;
     key_ = w.begin / plan_.tile_keys * plan_.tile_keys;
     begin_ = w.begin;
     end_ = w.end;
+    first_page_ = works_.first_page();
     return true;
   }
 
@@ -82,7 +93,7 @@ class CacheLoader {
     const unsigned index = static_cast<unsigned>(token) / page_size;
     token_ = static_cast<int>(static_cast<unsigned>(token) - index * page_size);
     const PageTable& t = p_.pages;
-    const std::int64_t at = works_.first_page() + index * t.entries.stride;
+    const std::int64_t at = first_page_ + index * t.entries.stride;
     page_ = t.entries.wide ? static_cast<const std::int64_t*>(t.entries.data)[at]
                            : static_cast<const std::int32_t*>(t.entries.data)[at];
   }
@@ -95,8 +106,8 @@ class CacheLoader {
     RowAddress a;
     a.live = token_ >= 0 && in_pool;
     if (a.live) {
-      a.k = (page_ * p_.k.page_stride + token_ * p_.k.token_stride) * std::int64_t(sizeof(Cache));
-      a.v = (page_ * p_.v.page_stride + token_ * p_.v.token_stride) * std::int64_t(sizeof(Cache));
+      a.k = (page_ * p_.k.page_stride + token_ * p_.k.token_stride) * size(p_.k);
+      a.v = (page_ * p_.v.page_stride + token_ * p_.v.token_stride) * size(p_.v);
     }
     return a;
   }
@@ -106,7 +117,13 @@ class CacheLoader {
     const int warp = threadIdx.x / 32;
     std::uint8_t* at = smem_ + (stage * plan_.warps + warp) * Traits::kStageBytes;
     const std::uint32_t live = __ballot_sync(~0u, a.live);
-    if (Traits::kBytes && p_.head_dim % 16 != 0) {
+    if constexpr (Traits::kConverting) {
+      const SequenceView s = view_of(ring_[(begun_ - 1) % (plan_.stages + 1)]);
+      const int key0 = key_ + warp * kKeys;
+      convert_rows<Traits>(p_, p_.k.dtype, true, k_, a.k, live, s, key0, at);
+      convert_rows<Traits>(p_, p_.v.dtype, false, v_, a.v, live, s, key0,
+                           at + Traits::kStageBytes / 2);
+    } else if (Traits::kBytes && p_.head_dim % 16 != 0) {
       copy_rows<8>(k_, a.k, live, at);
       copy_rows<8>(v_, a.v, live, at + Traits::kStageBytes / 2);
     } else {
@@ -149,7 +166,7 @@ class CacheLoader {
 
   const DecodeProblem& p_;
   const Plan& plan_;
-  WorkIterator works_;
+  WorkIterator& works_;
   std::uint8_t* smem_;
   Work* ring_;
   std::uint32_t* bad_;
@@ -160,6 +177,7 @@ class CacheLoader {
   int key_ = 0;  // first key of the step that is issued next
   int begin_ = 0;
   int end_ = 0;
+  std::int64_t first_page_ = 0;
   std::int64_t page_ = -1;  // of this lane's key
   int token_ = -1;          // its place in the page; -1: outside the range
 };

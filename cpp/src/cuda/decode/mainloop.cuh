@@ -55,19 +55,20 @@ struct Mainloop {
     softmax.clear();
     if constexpr (Traits::kQInRegisters) {
 #pragma unroll
-      for (int k = 0; k < kQBlocks; ++k) load_q_block(q, k, rQ(cute::_, cute::_, k));
+      for (int k = 0; k < kQBlocks; ++k) load_q_block(q, k, rQ, k);
     }
   }
 
+  // Block k of Q to block `to` of a fragment.
   template <class RQ>
-  __device__ __forceinline__ static void load_q_block(const Element* q, int k, RQ&& rQk) {
+  __device__ __forceinline__ static void load_q_block(const Element* q, int k, RQ& rQ, int to) {
     using namespace cute;
     auto sQ = make_tensor(make_smem_ptr(q), typename Traits::QLayout{});  // (R, D)
     auto copy_q = make_tiled_copy_A(Copy_Atom<SM75_U32x4_LDSM_N, Element>{}, Mma{});
     auto thread = copy_q.get_slice(lane());
     auto tXsQ = thread.partition_S(sQ);
-    auto tXrQ = thread.retile_D(rQk);
-    copy(copy_q, tXsQ(_, _, k), tXrQ(_, _));
+    auto tXrQ = thread.retile_D(rQ);
+    copy(copy_q, tXsQ(_, _, k), tXrQ(_, _, to));
   }
 
   template <class RS, class RK>
@@ -76,9 +77,9 @@ struct Mainloop {
     if constexpr (Traits::kQInRegisters) {
       gemm(Mma{}, rQ(_, _, k), rKk, rS);
     } else {
-      auto rQk = make_fragment_like(rQ(_, _, 0));
-      load_q_block(q, k, rQk);
-      gemm(Mma{}, rQk, rKk, rS);
+      auto rOne = make_fragment_like(rQ);
+      load_q_block(q, k, rOne, 0);
+      gemm(Mma{}, rOne(_, _, 0), rKk, rS);
     }
   }
 

@@ -1,0 +1,314 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// The decode kernel against float64, over types, shapes, layouts, masks and options.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cuda/decode/launch.h"
+#include "cuda/decode_case.h"
+
+namespace pagedecode::test {
+namespace {
+
+class Decode : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!have_gpu()) GTEST_SKIP() << "no GPU";
+  }
+};
+
+// Runs, compares, runs again and wants the same bits.
+void expect_right(const CaseSpec& spec) {
+  SCOPED_TRACE(spec.name);
+  DecodeCase c(spec);
+  const CaseResult r = c.run();
+  const std::string difference = c.compare(r);
+  const std::string kernel = cuda::explain_decode(c.problem, device_info()).kernel;
+  EXPECT_EQ(difference, "") << kernel;
+  EXPECT_EQ(c.run().out, r.out) << kernel << ": not repeatable";
+  if (std::getenv("PAGEDECODE_TEST_VERBOSE")) {
+    std::printf("%-40s %-24s error %.2e relative %.2e %s\n", spec.name.c_str(), kernel.c_str(),
+                c.error, c.relative_error, difference.c_str());
+  }
+}
+
+const std::vector<int> kM = {1, 3, 0, 2, 4, 1};
+const std::vector<int> kN = {1, 200, 64, 0, 3, 1000};
+
+CaseSpec base(const std::string& name) {
+  CaseSpec s;
+  s.name = name;
+  s.m = kM;
+  s.n = kN;
+  return s;
+}
+
+TEST_F(Decode, HeadDimsTypesAndRows) {
+  for (int d : {64, 128, 256, 8, 72, 80, 96, 120, 192}) {
+    for (int rows : {1, 5, 11}) {
+      for (DType k : {DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3, DType::kFloat8E5M2,
+                      DType::kInt8}) {
+        CaseSpec s = base("d" + std::to_string(d) + " rows " + std::to_string(rows) + " " +
+                          name_of(k));
+        s.head_dim = d;
+        s.q = k == DType::kFloat16 ? DType::kFloat16 : DType::kBFloat16;
+        s.k = s.v = k;
+        s.m = {rows, 1, 0, rows, rows, 2};
+        s.n = {rows, 333, 64, 0, std::max(rows - 2, 0), 1000};
+        expect_right(s);
+      }
+    }
+  }
+}
+
+TEST_F(Decode, MixedTypes) {
+  const DType types[] = {DType::kFloat16, DType::kFloat8E4M3, DType::kFloat8E5M2, DType::kInt8};
+  for (DType q : {DType::kFloat16, DType::kBFloat16}) {
+    for (DType k : types) {
+      for (DType v : types) {
+        CaseSpec s = base(std::string(name_of(q)) + " " + name_of(k) + " " + name_of(v));
+        s.q = q;
+        s.k = k == DType::kFloat16 ? q : k;
+        s.v = v == DType::kFloat16 ? q : v;
+        s.scales = true;
+        expect_right(s);
+      }
+    }
+  }
+}
+
+TEST_F(Decode, Groups) {
+  for (int group : {1, 2, 3, 5, 7, 8, 12, 16, 17, 64, 128}) {
+    for (bool bytes : {false, true}) {
+      CaseSpec s = base("group " + std::to_string(group));
+      s.num_kv_heads = group > 16 ? 2 : 3;
+      s.num_q_heads = s.num_kv_heads * group;
+      if (bytes) s.k = s.v = DType::kFloat8E4M3;
+      expect_right(s);
+    }
+  }
+}
+
+TEST_F(Decode, PagesAndLayouts) {
+  for (int page : {1, 2, 3, 16, 17, 64, 128, 1024}) {
+    for (int form = 0; form < 4; ++form) {
+      CaseSpec s = base("page " + std::to_string(page) + " form " + std::to_string(form));
+      s.page_size = page;
+      s.hnd = form & 1;
+      s.csr = form & 2;
+      s.wide = form == 1 || form == 2;
+      s.n = {page, 2 * page + 1, page - 1, 0, page + 1, 777};
+      s.m = {1, 2, 1, 1, 2, 5};
+      if (form == 3) s.k = s.v = DType::kInt8;
+      expect_right(s);
+    }
+  }
+}
+
+TEST_F(Decode, UniformQ) {
+  for (DType out : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    CaseSpec s = base("4-d q");
+    s.uniform = true;
+    s.m = {4, 4, 4};
+    s.n = {4096, 4096, 1};
+    s.out = out;
+    expect_right(s);
+  }
+}
+
+std::vector<std::pair<std::string, std::function<void(CaseSpec&)>>> options() {
+  return {
+      {"plain", [](CaseSpec&) {}},
+      {"not causal", [](CaseSpec& s) { s.causal = false; }},
+      {"window 0", [](CaseSpec& s) { s.window = 0; }},
+      {"window 70", [](CaseSpec& s) { s.window = 70; }},
+      {"window 70 tree", [](CaseSpec& s) { s.window = 70; s.positions = true; }},
+      {"window not causal", [](CaseSpec& s) { s.window = 5; s.causal = false; }},
+      {"bool mask", [](CaseSpec& s) { s.mask = MaskKind::kBool; }},
+      {"packed mask", [](CaseSpec& s) { s.mask = MaskKind::kPacked; s.positions = true; }},
+      {"mask window", [](CaseSpec& s) { s.mask = MaskKind::kPacked; s.window = 9; s.positions = true; }},
+      {"softcap", [](CaseSpec& s) { s.softcap = 5.0f; }},
+      {"alibi", [](CaseSpec& s) { s.alibi = true; }},
+      {"alibi tree", [](CaseSpec& s) { s.alibi = true; s.positions = true; }},
+      {"sinks", [](CaseSpec& s) { s.sinks = true; }},
+      {"sinks base 2", [](CaseSpec& s) { s.sinks = s.base2 = true; }},
+      {"base 2", [](CaseSpec& s) { s.base2 = true; }},
+      {"scales", [](CaseSpec& s) { s.scales = true; }},
+      {"negative scale", [](CaseSpec& s) { s.softmax_scale = -0.2f; }},
+      {"sharp", [](CaseSpec& s) { s.k_gain = 12.0f; s.softmax_scale = 1.0f; }},
+      {"max_q unknown", [](CaseSpec& s) { s.max_q_known = false; }},
+      {"all", [](CaseSpec& s) {
+         s.mask = MaskKind::kBool; s.positions = s.alibi = s.sinks = s.scales = true;
+         s.softcap = 9.0f; s.window = 33; }},
+  };
+}
+
+TEST_F(Decode, Options) {
+  for (const auto& [name, set] : options()) {
+    for (DType k : {DType::kBFloat16, DType::kFloat8E4M3}) {
+      for (int heads : {2, 16}) {
+        for (int splits : {0, 3}) {
+          CaseSpec s = base(name + " " + name_of(k) + " heads " + std::to_string(heads) +
+                            " splits " + std::to_string(splits));
+          s.k = s.v = k;
+          s.num_q_heads = heads;
+          s.m = {5, 40, 0, 2, 7, 1};
+          s.n = {7, 300, 64, 0, 3, 900};
+          s.num_splits = splits;
+          set(s);
+          if (k == DType::kFloat8E4M3 && s.k_gain > 1.0f) s.k_gain = 8.0f;
+          expect_right(s);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Decode, Rope) {
+  for (bool interleaved : {false, true}) {
+    for (DType k : {DType::kFloat16, DType::kFloat8E4M3}) {
+      CaseSpec s = base("rope");
+      s.q = DType::kFloat16;
+      s.k = s.v = k;
+      s.rope = true;
+      s.rope_interleaved = interleaved;
+      expect_right(s);
+      s.head_dim = 72;
+      s.positions = true;
+      expect_right(s);
+    }
+  }
+}
+
+TEST_F(Decode, ManySequences) {
+  CaseSpec s = base("many");
+  s.m.assign(3000, 1);
+  s.n.clear();
+  for (int b = 0; b < 3000; ++b) s.n.push_back(b % 7 == 0 ? 0 : b * 37 % 150);
+  for (int b = 0; b < 3000; b += 5) s.m[b] = b % 3;
+  s.num_q_heads = 4;
+  expect_right(s);
+  s.batch_invariant = true;
+  expect_right(s);
+}
+
+TEST_F(Decode, BeyondGridLimits) {
+  CaseSpec s = base("65537 sequences");
+  s.m.assign(65537, 1);
+  s.n.assign(65537, 1);
+  s.n[65536] = 40;
+  s.head_dim = 8;
+  s.num_q_heads = s.num_kv_heads = 1;
+  expect_right(s);
+}
+
+TEST_F(Decode, LongSplitSequences) {
+  for (int splits : {0, 1, 2, 7, 1000}) {
+    for (DType k : {DType::kBFloat16, DType::kFloat8E4M3}) {
+      for (int rows : {1, 4, 8}) {
+        CaseSpec s = base("long, splits " + std::to_string(splits));
+        s.num_q_heads = 16;
+        s.k = s.v = k;
+        s.m = {rows, 1};
+        s.n = {9000, 20};
+        s.num_splits = splits;
+        expect_right(s);
+      }
+    }
+  }
+}
+
+TEST_F(Decode, ManyHeads) {
+  for (int heads : {5, 7, 33, 300}) {
+    CaseSpec s = base(std::to_string(heads) + " heads");
+    s.num_q_heads = s.num_kv_heads = heads;
+    s.head_dim = 64;
+    expect_right(s);
+  }
+}
+
+// Bits of a row: alone, beside other sequences, as one of k + 1 verified tokens.
+TEST_F(Decode, BatchInvariant) {
+  for (DType k : {DType::kBFloat16, DType::kFloat8E4M3}) {
+    for (int group : {4, 20}) {
+      for (int window : {-1, 100}) {
+        CaseSpec many = base("verify");
+        many.k = many.v = k;
+        many.num_q_heads = 2 * group;
+        many.batch_invariant = true;
+        many.window = window;
+        many.m = {5};
+        many.n = {9001};
+        DecodeCase verify(many);
+        const CaseResult r = verify.run();
+        EXPECT_EQ(verify.compare(r), "");
+        // The same cache, one row: seq_lens and Q of row i.
+        for (int i = 0; i < 5; ++i) {
+          DecodeCase step(many);
+          CaseResult one;
+          {
+            // Shorten on the device: n = 9001 - 4 + i, m = 1, from row i of q on.
+            const std::int32_t n = 9001 - 4 + i;
+            const std::int32_t cu[2] = {0, 1};
+            step.set_single_row(i, n, cu);
+            one = step.run();
+          }
+          EXPECT_EQ(step.row_bits_at(one, 0), verify.row_bits(r, 0, i)) << "row " << i;
+        }
+        for (int copies : {1, 60}) {
+          CaseSpec c = many;
+          for (int x = 0; x < copies; ++x) {
+            c.m.push_back(2);
+            c.n.push_back(500);
+          }
+          DecodeCase beside(c);
+          beside.copy_sequence_from(verify);
+          const CaseResult b = beside.run();
+          for (int i = 0; i < 5; ++i) {
+            EXPECT_EQ(beside.row_bits(b, 0, i), verify.row_bits(r, 0, i)) << copies;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A page id out of range: NaN for the rows that see it, and for no other.
+TEST_F(Decode, BadPage) {
+  for (DType k : {DType::kBFloat16, DType::kInt8}) {
+    CaseSpec s = base("bad page");
+    s.k = s.v = k;
+    s.m = {2, 3};
+    s.n = {100, 200};
+    DecodeCase c(s);
+    const CaseResult good = c.run();
+    c.break_page(1, 150);
+    const CaseResult bad = c.run();
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(c.row_bits(bad, 0, i), c.row_bits(good, 0, i));
+    EXPECT_TRUE(c.all_nan(bad, 1));
+  }
+}
+
+TEST_F(Decode, HiddenNaN) {
+  for (DType k : {DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3, DType::kFloat8E5M2}) {
+    for (int heads : {2, 8, 32}) {
+      CaseSpec s = base("hidden NaN");
+      s.q = k == DType::kFloat16 ? DType::kFloat16 : DType::kBFloat16;
+      s.k = s.v = k;
+      s.num_q_heads = heads;
+      s.m = {4, 3, 2};
+      s.n = {200, 100, 70};
+      s.window = 50;
+      s.poison_hidden = true;
+      expect_right(s);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pagedecode::test
