@@ -17,6 +17,12 @@
 #include "cuda/decode/nonfinite.cuh"
 #include "cuda/schedule/locate.cuh"
 
+#ifdef PD_PROFILE
+#define PD_STAMP(n) if (threadIdx.x == 0) plan.counters[12288 + blockIdx.x * 12 + n] = clock()
+#else
+#define PD_STAMP(n)
+#endif
+
 namespace pagedecode::cuda {
 
 template <class Traits>
@@ -110,6 +116,7 @@ __device__ void run_head(const BlockState<Traits>& b, const ChunkStart& start, i
   CacheLoader<Traits> loader(p, plan, works, head, b.smem, b.ring(), b.bad());
   for (int i = 0; i < plan.stages - 1; ++i) loader.issue(i);
 
+  PD_STAMP(2);
   Mainloop<Traits> mainloop;
   int stage = 0;
   for (int done = 0; done < loader.begun(); ++done) {
@@ -117,6 +124,7 @@ __device__ void run_head(const BlockState<Traits>& b, const ChunkStart& start, i
     const Work& w = b.ring()[done % (plan.stages + 1)];
     load_q<Traits>(p, plan, w, head, b.smem + b.at.q, b.row_scale());
     __syncthreads();
+    PD_STAMP(3);
     mainloop.begin(q);
     const float scale = p.softmax_scale * p.k_scale[head] * kLog2e;
 #pragma unroll
@@ -130,6 +138,7 @@ __device__ void run_head(const BlockState<Traits>& b, const ChunkStart& start, i
     do {
       cp_async_wait_stages(plan.stages - 2);
       b.sync_team();
+      PD_STAMP(4);
       loader.issue(stage == 0 ? plan.stages - 1 : stage - 1);
 #pragma unroll 1
       for (int from = team_begin; from < team_begin + plan.team_warps; ++from) {
@@ -141,11 +150,13 @@ __device__ void run_head(const BlockState<Traits>& b, const ChunkStart& start, i
       key += plan.tile_keys;
     } while (key < w.end);
 
+    PD_STAMP(5);
     write_state(p, plan, w, head, mainloop, b.smem + b.at.q);
+    PD_STAMP(6);
     if (w.splits > 1 && plan.partition != Partition::kWholeItems) {
-      std::uint32_t* counter = plan.counters + counter_of(p, plan, w.origin, head);
-      if (arrive_last(counter, w.splits, b.flag())) merge_splits<Traits::kHeadDim>(p, plan, w, head);
+      merge_splits<Traits::kHeadDim>(p, plan, w, head, b.flag());
     }
+    PD_STAMP(7);
     __syncthreads();
   }
   cute::cp_async_wait<0>();
@@ -158,9 +169,11 @@ __global__ void __launch_bounds__(128, Traits::kVariant.blocks_per_sm())
   extern __shared__ __align__(1024) std::uint8_t smem[];
   const int head_lane = blockIdx.x % plan.heads;
   const int chunk = blockIdx.x / plan.heads;
+  PD_STAMP(0);
   const ChunkStart start =
       locate_chunk(p, plan, chunk, *reinterpret_cast<LocateStorage*>(smem));
   __syncthreads();
+  PD_STAMP(1);
   if (start.total == 0) return;
   constexpr Variant kVariant = Traits::kVariant;
   const BlockState<Traits> b{p, plan, smem, shared_plan(kVariant, plan)};

@@ -18,7 +18,7 @@ namespace {
 
 // With batch_invariant, splits begin at multiples of this many keys.
 constexpr int kInvariantKeys = 4096;
-constexpr std::int64_t kCounters = kCounterBytes / sizeof(std::uint32_t);
+static_assert(kCounterBytes >= kCounters * sizeof(std::uint32_t));
 
 using LaunchVariant = cudaError_t (*)(const DecodeProblem&, const Plan&, std::size_t,
                                       const DeviceInfo&);
@@ -54,7 +54,7 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   plan.slot_floats = std::int64_t{plan.rows} * (v.head_dim + 2);
 
   const std::int64_t resident =
-      std::min<std::int64_t>(std::int64_t{device.sm_count} * d.policy.blocks_per_sm, kCounters);
+      std::min<std::int64_t>(std::int64_t{device.sm_count} * d.policy.blocks_per_sm, kMaxBlocks);
   plan.heads = static_cast<std::int32_t>(std::min<std::int64_t>(p.num_kv_heads, resident));
   plan.chunks = static_cast<std::int32_t>(resident / plan.heads);
 

@@ -24,7 +24,7 @@ __device__ __forceinline__ void cp_async_wait_stages(int pending) {
 
 // NOTE: a call, so that the iterator lives in local memory: it is needed at the ends of items only,
 // and its 30 registers are not to be had beside the accumulators of 32 rows.
-__device__ __noinline__ bool next_work(WorkIterator& works, Work& w) { return works.next(w); }
+__device__ __noinline__ inline bool next_work(WorkIterator& works, Work& w) { return works.next(w); }
 
 // Addresses of the rows of one sub-tile, spread over the lanes.
 struct RowAddress {
@@ -41,7 +41,7 @@ class CacheLoader {
 
   __device__ CacheLoader(const DecodeProblem& p, const Plan& plan, WorkIterator& works,
                          std::int32_t head, std::uint8_t* smem, Work* ring, std::uint32_t* bad)
-      : p_(p), plan_(plan), works_(works), smem_(smem), ring_(ring), bad_(bad) {
+      : p_(p), plan_(plan), works_(works), head_(head), smem_(smem), ring_(ring), bad_(bad) {
     k_ = static_cast<const std::uint8_t*>(p.k.data) + head * p.k.head_stride * size(p.k);
     v_ = static_cast<const std::uint8_t*>(p.v.data) + head * p.v.head_stride * size(p.v);
     live_ = begin_work();
@@ -77,6 +77,7 @@ class CacheLoader {
     if (threadIdx.x % 32 == 0) ring_[begun_ % (plan_.stages + 1)] = w;
     if constexpr (Traits::kConverting) __syncwarp();
     ++begun_;
+    prefetch_q(p_, plan_, w, head_);
     key_ = w.begin / plan_.tile_keys * plan_.tile_keys;
     begin_ = w.begin;
     end_ = w.end;
@@ -167,6 +168,7 @@ class CacheLoader {
   const DecodeProblem& p_;
   const Plan& plan_;
   WorkIterator& works_;
+  std::int32_t head_;
   std::uint8_t* smem_;
   Work* ring_;
   std::uint32_t* bad_;

@@ -73,6 +73,22 @@ __device__ __forceinline__ float row_power(float largest) {
   return exp2f(static_cast<float>(exponent < -100 ? -100 : exponent));
 }
 
+// Asks for a work's rows of Q, so that they wait in L2 when the consumer gets there.
+__device__ __noinline__ inline void prefetch_q(const DecodeProblem& p, const Plan& plan,
+                                               const Work& w, int head) {
+  const SequenceView s = view_of(w);
+  const int row_bytes = p.head_dim * 2;
+  const int lines = (row_bytes + 127) / 128;
+  const auto* q = static_cast<const std::uint8_t*>(p.q.data);
+  for (int at = threadIdx.x; at < plan.rows * lines; at += blockDim.x) {
+    const int f = w.row0 + at / lines;
+    if (f >= s.m * p.group) break;
+    const std::int64_t from = row_offset(p.q, s, f / p.group, bool(p.cu_seqlens_q)) +
+                              (head * p.group + f % p.group) * p.q.head_stride;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(q + 2 * from + at % lines * 128));
+  }
+}
+
 template <class Traits>
 __device__ inline void load_q(const DecodeProblem& p, const Plan& plan, const Work& w, int head,
                               std::uint8_t* smem_q, float* row_scale) {

@@ -22,7 +22,7 @@ __device__ __forceinline__ int fragment_key(int c) {
 
 // Keys before this one may be hidden from some row of the tile by its window; a lower bound of the
 // tile's interior. Every lane gets it.
-__device__ __noinline__ std::int32_t window_edge(const DecodeProblem& p, const Plan& plan,
+__device__ __noinline__ inline std::int32_t window_edge(const DecodeProblem& p, const Plan& plan,
                                            const Work& w) {
   if (p.window_left < 0) return 0;
   const SequenceView s = view_of(w);

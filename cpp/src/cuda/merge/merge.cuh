@@ -23,25 +23,51 @@ __device__ inline bool arrive_last(std::uint32_t* counter, std::int32_t splits, 
   return *shared;
 }
 
-// Folds the splits of `w`'s item and writes its rows.
+// Folds `count` splits of an item, every `step`-th from `first` on, in order: to its rows if
+// `final`, else to the slot of `first`.
 template <int kHeadDim>
-__device__ inline void merge_splits(const DecodeProblem& p, const Plan& plan, const Work& w,
-                                    int head) {
+__device__ __noinline__ void fold_slots(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                        int head, int first, int count, int step, bool final) {
+  // Loads in flight: a merge waits for L2, and one block has few threads.
+  constexpr int kBatch = 12;
+  constexpr int kColumns = kHeadDim / 4;
   const SequenceView s = view_of(w);
   const int rows = static_cast<int>(min64(plan.rows, s.m * p.group - w.row0));
-  constexpr int kColumns = kHeadDim / 4;
+  const std::int64_t slot0 = slot_of(p, plan, w.origin, head, first);
+  // Slots of splits past the first lie evenly.
+  const std::int64_t slot1 = slot_of(p, plan, w.origin, head, first + step);
+  const std::int64_t apart =
+      count > 2 ? slot_of(p, plan, w.origin, head, first + 2 * step) - slot1 : 0;
+  auto slot = [&](int i) {
+    const std::int64_t index = i == 0 ? slot0 : slot1 + (i - 1) * apart;
+    return Slot{plan.partials + index * plan.slot_floats, plan.rows, kHeadDim};
+  };
+  SoftmaxState state;
+#pragma unroll 1
   for (int at = threadIdx.x; at < rows * kColumns; at += blockDim.x) {
     const int row = at / kColumns;
     const int column = at % kColumns * 4;
-    SoftmaxState state{-INFINITY, 0.0f};
+    state = {-INFINITY, 0.0f};
     float4 acc{0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll 4
-    for (int i = 0; i < w.splits; ++i) {
-      const std::int64_t slot = slot_of(p, plan, w.origin, head, i);
-      const Slot from{plan.partials + slot * plan.slot_floats, plan.rows, kHeadDim};
-      const float2 right = __ldcg(reinterpret_cast<const float2*>(from.state(row)));
-      const float4 x = __ldcg(from.values(row, column));
-      fold_values(acc, fold(state, {right.x, right.y}), x);
+#pragma unroll 1
+    for (int from = 0; from < count; from += kBatch) {
+      float2 right[kBatch];
+      float4 x[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (from + i >= count) continue;
+        right[i] = __ldcg(reinterpret_cast<const float2*>(slot(from + i).state(row)));
+        x[i] = __ldcg(slot(from + i).values(row, column));
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (from + i >= count) continue;
+        fold_values(acc, fold(state, {right[i].x, right[i].y}), x[i]);
+      }
+    }
+    if (!final) {
+      *slot(0).values(row, column) = acc;
+      continue;
     }
     const int f = w.row0 + row;
     const int q_head = head * p.group + f % p.group;
@@ -53,6 +79,57 @@ __device__ inline void merge_splits(const DecodeProblem& p, const Plan& plan, co
     }
     if (column == 0) store_lse(p, s, f / p.group, q_head, r.lse);
   }
+  if (final) return;
+  __syncthreads();  // the first slot's states have been read
+  for (int row = threadIdx.x; row < rows; row += blockDim.x) {
+    SoftmaxState sum{-INFINITY, 0.0f};
+    for (int i = 0; i < count; ++i) {
+      const float2 right = __ldcg(reinterpret_cast<const float2*>(slot(i).state(row)));
+      fold(sum, {right.x, right.y});
+    }
+    *slot(0).state(row) = sum;
+  }
+}
+
+// Arrivals at an item's counters: splits in groups, then groups. Many splits fold in two levels,
+// since one block reading all of them would take longer than the attention itself (33 splits of 32
+// rows are 0.5 MB). Splits by the caller's rule fold in one, whose order no partition changes.
+struct MergeTree {
+  int fan;     // splits of a group
+  int groups;  // 1: one level
+
+  PD_HOST_DEVICE MergeTree(const Plan& plan, int splits) : fan(splits), groups(1) {
+    if (plan.partition != Partition::kBalanced || splits <= 8) return;
+    fan = 4;
+    while (fan * fan < splits) ++fan;
+    groups = (splits + fan - 1) / fan;
+  }
+  PD_HOST_DEVICE int size(int group, int splits) const {
+    return group + 1 < groups ? fan : splits - group * fan;
+  }
+};
+
+// After a block has written its split's partial state: folds what it is the last one for.
+template <int kHeadDim>
+__device__ inline void merge_splits(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                    int head, bool* shared) {
+  const MergeTree tree(plan, w.splits);
+  const int group = w.split / tree.fan;
+  const int size = tree.size(group, w.splits);
+  std::uint32_t* counter = plan.counters + counter_of(p, plan, w.origin, head);
+  if (tree.groups == 1) {
+    if (arrive_last(counter, size, shared)) {
+      fold_slots<kHeadDim>(p, plan, w, head, 0, size, 1, true);
+    }
+    return;
+  }
+  // Of the group's first block, which is split 0 of one item at most, and a later split of one.
+  const std::int32_t block = w.origin + group * tree.fan * plan.heads;
+  std::uint32_t* group_counter = plan.counters + kMaxBlocks + 2 * block + (group == 0);
+  if (!arrive_last(group_counter, size, shared)) return;
+  fold_slots<kHeadDim>(p, plan, w, head, group * tree.fan, size, 1, false);
+  if (!arrive_last(counter, tree.groups, shared)) return;
+  fold_slots<kHeadDim>(p, plan, w, head, 0, tree.groups, tree.fan, true);
 }
 
 }  // namespace pagedecode::cuda

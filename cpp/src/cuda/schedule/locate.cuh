@@ -49,8 +49,8 @@ __device__ inline ChunkStart locate_chunk(const DecodeProblem& p, const Plan& pl
       if (threadIdx.x == blockDim.x - 1) shared.found.total = inclusive;
       __syncthreads();
       total = shared.found.total;
-      target = chunk_begin(total, plan.chunks, chunk);
-      if (target >= chunk_begin(total, plan.chunks, chunk + 1)) return {total, 0, 0};
+      target = chunk_begin(plan, total, chunk);
+      if (target >= chunk_begin(plan, total, chunk + 1)) return {total, 0, 0};
     }
     const std::int64_t before = base + inclusive - units;
     if (before <= target && target < before + units) shared.found = {total, from, before};

@@ -25,6 +25,10 @@
 
 namespace pagedecode::cuda {
 
+// Arrival counters: one a block, then two a block for groups of splits (merge/merge.cuh).
+inline constexpr int kMaxBlocks = 4096;
+inline constexpr int kCounters = 3 * kMaxBlocks;
+
 enum class Partition : std::uint8_t { kBalanced, kWholeItems, kSplitItems };
 
 // What the host decided, from shapes and options only. A kernel takes it by value.
@@ -95,14 +99,20 @@ PD_HOST_DEVICE std::int64_t sequence_units(const SequenceShape& x) {
   return static_cast<std::int64_t>(x.row_tiles) * x.units;
 }
 
+// Chunks that hold a unit; later ones are empty.
+PD_HOST_DEVICE std::int64_t live_chunks(const Plan& plan, std::int64_t total) {
+  return min64(plan.chunks, total);
+}
+
 // First unit of a chunk, of `total`.
-PD_HOST_DEVICE std::int64_t chunk_begin(std::int64_t total, std::int32_t chunks, std::int64_t c) {
-  return total * c / chunks;
+PD_HOST_DEVICE std::int64_t chunk_begin(const Plan& plan, std::int64_t total, std::int64_t chunk) {
+  const std::int64_t live = live_chunks(plan, total);
+  return chunk < live ? total * chunk / live : total;
 }
 
 // The chunk that holds a unit.
-PD_HOST_DEVICE std::int32_t chunk_of(std::int64_t total, std::int32_t chunks, std::int64_t unit) {
-  return static_cast<std::int32_t>(((unit + 1) * chunks - 1) / total);
+PD_HOST_DEVICE std::int32_t chunk_of(const Plan& plan, std::int64_t total, std::int64_t unit) {
+  return static_cast<std::int32_t>(((unit + 1) * live_chunks(plan, total) - 1) / total);
 }
 
 }  // namespace pagedecode::cuda

@@ -73,8 +73,8 @@ class WorkIterator {
   PD_HOST_DEVICE WorkIterator(const DecodeProblem& p, const Plan& plan, const ChunkStart& start,
                               std::int32_t chunk, std::int32_t head_lane)
       : p_(p), plan_(plan), total_(start.total), chunk_(chunk), head_lane_(head_lane) {
-    unit_ = chunk_begin(total_, plan.chunks, chunk);
-    stop_ = chunk_begin(total_, plan.chunks, chunk + 1);
+    unit_ = chunk_begin(plan, total_, chunk);
+    stop_ = chunk_begin(plan, total_, chunk + 1);
     if (unit_ >= stop_) return;
     seq_ = start.seq;
     shape_ = load_shape(p_, plan_, seq_);
@@ -127,9 +127,9 @@ class WorkIterator {
     w.splits = 1;
     w.origin = 0;
     if (unit_ != base_ || to != item_end) {
-      const std::int32_t c0 = chunk_of(total_, plan_.chunks, base_);
+      const std::int32_t c0 = chunk_of(plan_, total_, base_);
       w.split = chunk_ - c0;
-      w.splits = chunk_of(total_, plan_.chunks, item_end - 1) - c0 + 1;
+      w.splits = chunk_of(plan_, total_, item_end - 1) - c0 + 1;
       w.origin = c0 * plan_.heads + head_lane_;
     }
     first_page_ = shape_.s.first_page;
