@@ -16,7 +16,7 @@ inline constexpr int kBlockWarps = 4;
 
 struct Policy {
   int variant = -1;      // of kVariants; -1: none fits
-  int team_warps = 1;    // rows of a tile: team_warps * warp_rows
+  int team_warps = 1;    // rows of a tile: 16 a warp
   int warps = 0;
   int stages = 0;
   int blocks_per_sm = 0;
@@ -33,49 +33,47 @@ constexpr CacheKind cache_kind(DType q, DType k, DType v, bool rope) {
   return bytes ? CacheKind::kBytes : CacheKind::kSame;
 }
 
-// The variant for `rows` query rows: the smallest head dim that holds D, then 32 rows a warp where
-// there are that many (K's and V's fragments then serve twice the rows; 16 rows a warp read shared
-// memory at 512 B a key and warp, 4 warps of them at the SM's limit).
+// The variant for `rows` query rows: the smallest head dim that holds D, then the one that is for
+// the most rows.
 constexpr int choose_variant(DType q, CacheKind cache, int head_dim, std::int64_t rows) {
   int best = -1;
   for (int i = 0; i < kNumVariants; ++i) {
     const Variant& v = kVariants[i];
-    if (v.cache != cache || v.head_dim < head_dim) continue;
+    if (v.cache != cache || v.head_dim < head_dim || v.min_rows > rows) continue;
     if (cache != CacheKind::kBytes && v.element != q) continue;
-    if (v.warp_rows > 16 && rows <= 16) continue;
     if (best < 0 || v.head_dim < kVariants[best].head_dim ||
-        (v.head_dim == kVariants[best].head_dim && v.warp_rows > kVariants[best].warp_rows)) {
+        (v.head_dim == kVariants[best].head_dim && v.min_rows > kVariants[best].min_rows)) {
       best = i;
     }
   }
   return best;
 }
 
-// Tiles of at most 64 rows: more rows take several passes, whose loads meet in L2.
-constexpr int choose_team(const Variant& v, std::int64_t rows) {
-  int team = 1;
-  while (team * v.warp_rows < 64 && team * v.warp_rows < rows) team *= 2;
-  return team;
+constexpr int log2_of(int x) {
+  int n = 0;
+  while (1 << n < x) ++n;
+  return n;
 }
 
-// As many stages as fit; at least two. Falls back to one block an SM, then to fewer warps, where
-// shared memory is small (sm_86, sm_89: 99 KB).
+// As many blocks an SM as the variant wants, then as many stages as fit, at least two; fewer blocks,
+// then fewer warps, where shared memory is small (sm_86, sm_89: 99 KB). Tiles have at most 64 rows:
+// more rows take several passes, whose loads meet in L2.
 constexpr Policy choose_policy(DType q, CacheKind cache, int head_dim, std::int64_t rows,
                                const DeviceInfo& device) {
   Policy best;
   best.variant = choose_variant(q, cache, head_dim, rows);
   if (best.variant < 0) return best;
   const Variant& v = kVariants[best.variant];
-  best.team_warps = choose_team(v, rows);
+  while (best.team_warps < kBlockWarps && best.team_warps * kWarpRows < rows) best.team_warps *= 2;
   for (int warps = kBlockWarps; warps >= best.team_warps; warps /= 2) {
-    for (int blocks = v.blocks_per_sm(); blocks > 0; --blocks) {
+    for (int blocks = v.blocks_per_sm; blocks > 0; --blocks) {
       // 1 KB of each block is the system's.
       const int budget = (device.max_smem_optin + 1024) / blocks - 1024;
       for (int stages = kMaxStages; stages > 1; --stages) {
         Plan plan;
         plan.warps = warps;
         plan.stages = stages;
-        plan.rows = best.team_warps * v.warp_rows;
+        plan.rows_log2 = log2_of(best.team_warps * kWarpRows);
         const int need = shared_plan(v, plan).total;
         if (need > budget) continue;
         best.warps = warps;

@@ -19,38 +19,41 @@ enum class CacheKind : std::uint8_t {
 
 struct Variant {
   const char* name;
-  DType element;  // of the matrix products; kBytes takes q of either 16-bit type
+  DType element;      // of the matrix products; kBytes takes q of either 16-bit type
   CacheKind cache;
-  int head_dim;   // padded: takes what is smaller, too
-  int warp_rows;  // query rows of one warp
+  int head_dim;       // padded: takes what is smaller, too
+  int min_rows;       // rows (m x group) from which this one is for
+  int keys;           // that a warp loads at a time: 4 to 8 KB of K and V
+  int step_keys;      // of one softmax step: `keys`, or those of two warps of a team
+  int blocks_per_sm;  // of 128 threads: 2 leave 255 registers a thread, 3 leave 168
 
   constexpr int cache_bytes() const { return cache == CacheKind::kBytes ? 1 : 2; }
   constexpr int row_bytes() const { return head_dim * cache_bytes(); }
-  // Keys that a warp loads at a time: 32 where a row is short (4 to 8 KB a stage of a warp), 16
-  // with many rows, for registers.
-  constexpr int keys() const { return row_bytes() <= 128 && warp_rows == 16 ? 32 : 16; }
-  constexpr int stage_bytes() const { return 2 * keys() * row_bytes(); }
-  // Columns of accumulators that the epilogue exchanges at a time.
-  constexpr int exchange_columns() const { return warp_rows == 16 ? 32 : 16; }
-  // Registers: 255 a thread need at most 2 blocks of 128 threads; 256 columns need stages of 64 KB.
-  constexpr int blocks_per_sm() const { return head_dim <= 128 ? 2 : 1; }
+  constexpr int stage_bytes() const { return 2 * keys * row_bytes(); }  // of one warp
 };
 
+inline constexpr int kWarpRows = 16;         // query rows of one warp
+inline constexpr int kExchangeColumns = 32;  // of accumulators, that the epilogue exchanges at a time
+
+#ifndef PD_B16
+#define PD_B16 2
+#define PD_BW 3
+#define PD_B8 3
+#endif
 inline constexpr Variant kVariants[] = {
-    {"bf16_d64_r16", DType::kBFloat16, CacheKind::kSame, 64, 16},
-    {"bf16_d128_r16", DType::kBFloat16, CacheKind::kSame, 128, 16},
-    {"bf16_d128_r32", DType::kBFloat16, CacheKind::kSame, 128, 32},
-    {"bf16_d256_r16", DType::kBFloat16, CacheKind::kSame, 256, 16},
-    {"fp16_d64_r16", DType::kFloat16, CacheKind::kSame, 64, 16},
-    {"fp16_d128_r16", DType::kFloat16, CacheKind::kSame, 128, 16},
-    {"fp16_d128_r32", DType::kFloat16, CacheKind::kSame, 128, 32},
-    {"fp16_d256_r16", DType::kFloat16, CacheKind::kSame, 256, 16},
-    {"bytes_d64_r16", DType::kFloat16, CacheKind::kBytes, 64, 16},
-    {"bytes_d128_r16", DType::kFloat16, CacheKind::kBytes, 128, 16},
-    {"bytes_d128_r32", DType::kFloat16, CacheKind::kBytes, 128, 32},
-    {"bytes_d256_r16", DType::kFloat16, CacheKind::kBytes, 256, 16},
-    {"any_bf16_d256_r16", DType::kBFloat16, CacheKind::kAny, 256, 16},
-    {"any_fp16_d256_r16", DType::kFloat16, CacheKind::kAny, 256, 16},
+    {"bf16_d64", DType::kBFloat16, CacheKind::kSame, 64, 1, 32, 32, 2},
+    {"bf16_d128", DType::kBFloat16, CacheKind::kSame, 128, 1, 16, 16, PD_B16},
+    {"bf16_d128_rows", DType::kBFloat16, CacheKind::kSame, 128, 17, 16, 32, PD_BW},
+    {"bf16_d256", DType::kBFloat16, CacheKind::kSame, 256, 1, 16, 16, 1},
+    {"fp16_d64", DType::kFloat16, CacheKind::kSame, 64, 1, 32, 32, 2},
+    {"fp16_d128", DType::kFloat16, CacheKind::kSame, 128, 1, 16, 16, PD_B16},
+    {"fp16_d128_rows", DType::kFloat16, CacheKind::kSame, 128, 17, 16, 32, PD_BW},
+    {"fp16_d256", DType::kFloat16, CacheKind::kSame, 256, 1, 16, 16, 1},
+    {"bytes_d64", DType::kFloat16, CacheKind::kBytes, 64, 1, 32, 32, 2},
+    {"bytes_d128", DType::kFloat16, CacheKind::kBytes, 128, 1, 32, 32, PD_B8},
+    {"bytes_d256", DType::kFloat16, CacheKind::kBytes, 256, 1, 16, 16, 1},
+    {"any_bf16_d256", DType::kBFloat16, CacheKind::kAny, 256, 1, 16, 16, 1},
+    {"any_fp16_d256", DType::kFloat16, CacheKind::kAny, 256, 1, 16, 16, 1},
 };
 inline constexpr int kNumVariants = sizeof(kVariants) / sizeof(kVariants[0]);
 
@@ -81,14 +84,14 @@ inline constexpr int kWorkBytes = 48;
 
 PD_HOST_DEVICE constexpr SharedPlan shared_plan(const Variant& v, const Plan& plan) {
   SharedPlan s{};
-  const int exchange = plan.warps * v.warp_rows * (v.exchange_columns() * 4 + 8);
-  const int q = plan.rows * v.head_dim * 2;
+  const int exchange = plan.warps * kWarpRows * (kExchangeColumns * 4 + 8);
+  const int q = (1 << plan.rows_log2) * v.head_dim * 2;
   s.q = plan.stages * plan.warps * v.stage_bytes();
   s.work = s.q + (q > exchange ? q : exchange);
   s.bad = s.work + plan.warps * (plan.stages + 1) * kWorkBytes;
   s.flag = s.bad + plan.warps * plan.stages * 4;
   s.row_scale = s.flag + 4;
-  s.total = s.row_scale + (v.cache == CacheKind::kBytes ? plan.rows * 4 : 0);
+  s.total = s.row_scale + (v.cache == CacheKind::kBytes ? (1 << plan.rows_log2) * 4 : 0);
   return s;
 }
 

@@ -11,30 +11,28 @@
 namespace pagedecode::cuda {
 
 // Shared memory of the exchange, in Q's place.
-template <class Traits>
 struct Exchange {
   SoftmaxState* states;  // [warps][R]
   float* values;         // [warps][R][kExchangeColumns]
 
   __device__ Exchange(std::uint8_t* at, const Plan& plan)
       : states(reinterpret_cast<SoftmaxState*>(at)),
-        values(reinterpret_cast<float*>(at + plan.warps * Traits::kWarpRows * 8)) {}
+        values(reinterpret_cast<float*>(at + plan.warps * kWarpRows * 8)) {}
 };
 
-// out_scale of a row whose accumulator is read back as a result, or its place in a slot.
 template <class Traits>
 __device__ inline void write_state(const DecodeProblem& p, const Plan& plan, const Work& w,
                                    int head, Mainloop<Traits>& mainloop, std::uint8_t* smem) {
-  constexpr int kR = Traits::kWarpRows;
-  constexpr int kColumns = Traits::kExchangeColumns;
-  const Exchange<Traits> shared(smem, plan);
+  constexpr int kR = kWarpRows;
+  constexpr int kColumns = kExchangeColumns;
+  const Exchange shared(smem, plan);
   const SequenceView s = view_of(w);
   const int warp = threadIdx.x / 32;
   const bool running = plan.partition == Partition::kWholeItems && w.splits > 1;
   const bool final = w.splits == 1 || (running && w.split == w.splits - 1);
   const int teams = plan.warps / plan.team_warps;
   const std::int64_t slot_index = w.splits == 1 ? 0 : slot_of(p, plan, w.origin, head, w.split);
-  const Slot slot{plan.partials + slot_index * plan.slot_floats, plan.rows, Traits::kHeadDim};
+  const Slot slot{plan.partials + slot_index * plan.slot_floats, plan.rows(), Traits::kHeadDim};
 
   mainloop.softmax.reduce();
   __syncthreads();  // no one reads Q any more
@@ -45,12 +43,13 @@ __device__ inline void write_state(const DecodeProblem& p, const Plan& plan, con
                                                     mainloop.softmax.sum[r]};
     }
   }
-  const int rows = static_cast<int>(min64(plan.rows, s.m * p.group - w.row0));
+  const int rows = min(plan.rows(), w.m * p.group - w.row0);
   const int tasks = rows * (kColumns / 4);
 
   // The row's state over all teams, and over the splits before if they are folded as they come.
   auto state_of = [&](int row, auto&& each_team) {
     SoftmaxState state{-INFINITY, 0.0f};
+#pragma unroll 1
     for (int team = 0; team < teams; ++team) {
       const int at = (team * plan.team_warps + row / kR) * kR + row % kR;
       each_team(at, fold(state, shared.states[at]));
@@ -68,11 +67,12 @@ __device__ inline void write_state(const DecodeProblem& p, const Plan& plan, con
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           shared.values[(warp * kR + fragment_row(r)) * kColumns + output_column<Traits>(e, n) -
-                        first] = mainloop.rO(cute::make_coord(e, r % 2), r / 2, n);
+                        first] = mainloop.rO(cute::make_coord(e, r), 0, n);
         }
       }
     }
     __syncthreads();
+#pragma unroll 1
     for (int task = threadIdx.x; task < tasks; task += blockDim.x) {
       const int row = task / (kColumns / 4);
       const int within = task % (kColumns / 4) * 4;
@@ -93,16 +93,18 @@ __device__ inline void write_state(const DecodeProblem& p, const Plan& plan, con
         *slot.values(row, column) = acc;
       } else if (column < p.head_dim) {
         const int f = w.row0 + row;
-        const int q_head = head * p.group + f % p.group;
+        const int i = plan.row_of(f);
+        const int q_head = head * p.group + f - i * p.group;
         const float scale = finish(state, sink_of(p, q_head), p.lse_base2).out_scale *
                             p.v_scale[head];
-        store_out(p, s, f / p.group, q_head, column,
+        store_out(p, s, i, q_head, column,
                   {acc.x * scale, acc.y * scale, acc.z * scale, acc.w * scale});
       }
     }
     __syncthreads();
   }
   // States last: a running state is read by every column above.
+#pragma unroll 1
   for (int row = threadIdx.x; row < rows; row += blockDim.x) {
     SoftmaxState state = state_of(row, [](int, FoldWeights) {});
     if (running && w.split > 0) {
@@ -114,8 +116,9 @@ __device__ inline void write_state(const DecodeProblem& p, const Plan& plan, con
       *slot.state(row) = state;
     } else {
       const int f = w.row0 + row;
-      const int q_head = head * p.group + f % p.group;
-      store_lse(p, s, f / p.group, q_head,
+      const int i = plan.row_of(f);
+      const int q_head = head * p.group + f - i * p.group;
+      store_lse(p, s, i, q_head,
                 finish(state, sink_of(p, q_head), p.lse_base2).lse);
     }
   }

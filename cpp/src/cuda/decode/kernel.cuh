@@ -3,7 +3,7 @@
 // Paged decode attention on mma.sync, for any GPU from sm_80 on, in one launch of a fixed grid:
 //   1. each block finds its chunk of keys from the lengths (schedule/);
 //   2. each warp keeps a ring of sub-tiles in flight with cp.async, ahead over items (load.cuh);
-//   3. teams of warps (one warp up to 32 rows) walk the keys with an online softmax of their own,
+//   3. teams of warps (one warp up to 16 rows) walk the keys with an online softmax of their own,
 //      without block barriers (mainloop.cuh, softmax.cuh);
 //   4. at an item's end the teams fold (epilogue.cuh); the last block of a split item folds its
 //      splits (merge/).
@@ -16,12 +16,6 @@
 #include "cuda/decode/load_q.cuh"
 #include "cuda/decode/nonfinite.cuh"
 #include "cuda/schedule/locate.cuh"
-
-#ifdef PD_PROFILE
-#define PD_STAMP(n) if (threadIdx.x == 0) plan.counters[12288 + blockIdx.x * 12 + n] = clock()
-#else
-#define PD_STAMP(n)
-#endif
 
 namespace pagedecode::cuda {
 
@@ -50,55 +44,74 @@ struct BlockState {
   }
 };
 
-// One sub-tile of one warp.
+// One step of one warp: kStepKeys keys from tile `from` of a stage on.
 template <class Traits>
 __device__ __forceinline__ void consume(const BlockState<Traits>& b, const Work& w, int head,
                                         int row0, const typename Traits::Element* q, int key0,
-                                        int edge, int warp, int stage, Mainloop<Traits>& mainloop) {
+                                        int edge, const int (&own)[2], int from, int stage,
+                                        Mainloop<Traits>& mainloop) {
   using Loop = Mainloop<Traits>;
   const DecodeProblem& p = b.p;
-  std::uint8_t* k_tile = b.smem + (stage * b.plan.warps + warp) * Traits::kStageBytes;
-  std::uint8_t* v_tile = k_tile + Traits::kStageBytes / 2;
+  std::uint8_t* k_tile = b.smem + Traits::tile_offset(b.plan, stage, from);
+  std::uint8_t* v_tile = k_tile + b.plan.warps * Traits::kTileBytes;
   const DType k_type = Traits::kConverting ? p.q.dtype : p.k.dtype;
   const DType v_type = Traits::kConverting ? p.q.dtype : p.v.dtype;
   auto rS = cute::make_tensor<float>(typename Loop::SLayout{});
   mainloop.scores(q, k_tile, k_type, rS);
 
   constexpr int kCols = Loop::kKeys / 4;
-  float scale[Loop::kRows];
-#pragma unroll
-  for (int r = 0; r < Loop::kRows; ++r) scale[r] = mainloop.scale[r];
+  float scale[2] = {mainloop.scale[0], mainloop.scale[1]};
   if (p.softcap > 0.0f || p.alibi_slopes) {
-    float natural[Loop::kRows];
-#pragma unroll
-    for (int r = 0; r < Loop::kRows; ++r) {
-      natural[r] = scale[r] * kLn2;
-      scale[r] = 1.0f;
-    }
-    apply_options<Loop::kRows, kCols>(p, w, head, row0, key0, natural, [&](int r, int c) -> float& {
-      return rS(cute::make_coord(c % 2, r % 2), r / 2, c / 2);
+    const float natural[2] = {scale[0] * kLn2, scale[1] * kLn2};
+    scale[0] = scale[1] = 1.0f;
+    apply_options<kCols>(p, b.plan, w, head, row0, key0, natural, [&](int r, int c) -> float& {
+      return rS(cute::make_coord(c % 2, r), 0, c / 2);
     });
   }
-  const std::uint32_t bad = b.bad()[warp * b.plan.stages + stage];
-  const bool masked = key0 + Loop::kKeys > w.n - w.m || key0 < edge || bad != 0;
-  if (!masked) {
+  std::uint32_t bad = b.bad()[from * b.plan.stages + stage];
+  if constexpr (Traits::kStepKeys > Traits::kKeys) {
+    bad |= b.bad()[(from + 1) * b.plan.stages + stage] << Traits::kKeys;
+  }
+  if (key0 + Loop::kKeys <= w.n - w.m && key0 >= edge && bad == 0) {
     mainloop.softmax.template step<false>(rS, mainloop.rO, scale, 0);
   } else {
-    const std::uint32_t hidden = hidden_bits<Loop::kRows, kCols>(p, w, row0, key0);
+    const std::uint32_t hidden = ranges_only(p)
+                                     ? hidden_by_ranges<kCols>(p, w, own, key0)
+                                     : hidden_by_rule<kCols>(p, b.plan, w, row0, key0);
     if (bad != 0) {
 #pragma unroll
       for (int c = 0; c < kCols; ++c) {
         if (!(bad >> fragment_key(c) & 1)) continue;
-#pragma unroll
-        for (int r = 0; r < Loop::kRows; ++r) {
-          rS(cute::make_coord(c % 2, r % 2), r / 2, c / 2) = NAN;
-        }
+        rS(cute::make_coord(c % 2, 0), 0, c / 2) = NAN;
+        rS(cute::make_coord(c % 2, 1), 0, c / 2) = NAN;
       }
     }
     mainloop.softmax.template step<true>(rS, mainloop.rO, scale, hidden);
-    take_out_nonfinite(p, w, row0, key0, v_type, v_tile, mainloop, [&] { b.sync_team(); });
+    // With one row and no window or mask, no key that exists is hidden.
+    if (w.m > 1 || p.window_left >= 0 || p.draft_mask.kind != MaskKind::kNone) {
+      take_out_nonfinite(p, b.plan, w, row0, key0, v_type, v_tile, mainloop,
+                         [&] { b.sync_team(); });
+    }
   }
   mainloop.accumulate(v_tile, v_type, rS);
+}
+
+// What begins a work: its Q, and what each row sees at most.
+template <class Traits>
+__device__ __forceinline__ void begin_work(const BlockState<Traits>& b, const Work& w, int head,
+                                           int row_of_team, const typename Traits::Element* q,
+                                           int (&own)[2], Mainloop<Traits>& mainloop) {
+  const DecodeProblem& p = b.p;
+  load_q<Traits>(p, b.plan, w, head, b.smem + b.at.q, b.row_scale());
+  __syncthreads();
+  mainloop.begin(q);
+  const float scale = p.softmax_scale * p.k_scale[head] * kLog2e;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    mainloop.scale[r] =
+        Traits::kBytes ? scale * b.row_scale()[row_of_team + fragment_row(r)] : scale;
+    own[r] = w.n - w.m + b.plan.row_of(w.row0 + row_of_team + fragment_row(r));
+  }
 }
 
 template <class Traits>
@@ -109,72 +122,71 @@ __device__ void run_head(const BlockState<Traits>& b, const ChunkStart& start, i
   const Plan& plan = b.plan;
   const int warp = threadIdx.x / 32;
   const int team_begin = warp / plan.team_warps * plan.team_warps;
-  const int row_of_team = (warp - team_begin) * Traits::kWarpRows;
+  const int row_of_team = (warp - team_begin) * kWarpRows;
   const auto* q = reinterpret_cast<const Element*>(b.smem + b.at.q) +
                   row_of_team * Traits::kHeadDim;
+
   WorkIterator works(p, plan, start, chunk, head_lane);
   CacheLoader<Traits> loader(p, plan, works, head, b.smem, b.ring(), b.bad());
-  for (int i = 0; i < plan.stages - 1; ++i) loader.issue(i);
-
-  PD_STAMP(2);
   Mainloop<Traits> mainloop;
-  int stage = 0;
-  for (int done = 0; done < loader.begun(); ++done) {
-    __syncwarp();
-    const Work& w = b.ring()[done % (plan.stages + 1)];
-    load_q<Traits>(p, plan, w, head, b.smem + b.at.q, b.row_scale());
-    __syncthreads();
-    PD_STAMP(3);
-    mainloop.begin(q);
-    const float scale = p.softmax_scale * p.k_scale[head] * kLog2e;
-#pragma unroll
-    for (int r = 0; r < Mainloop<Traits>::kRows; ++r) {
-      mainloop.scale[r] =
-          Traits::kBytes ? scale * b.row_scale()[row_of_team + fragment_row(r)] : scale;
-    }
-    const int edge = window_edge(p, plan, w);
-    const int row0 = w.row0 + row_of_team;
-    int key = w.begin / plan.tile_keys * plan.tile_keys;
-    do {
+  int own[2] = {0, 0};
+  int edge = 0;
+  int key = -1;    // of the step that is consumed next; -1: the next work's first
+  int stage = 0;   // of that step
+  int done = 0;    // works finished
+  int ahead = 0;   // steps issued and not yet consumed, up to stages - 1
+  // One place where loads are issued, one where they are consumed: while the pipeline fills, the
+  // loop only issues.
+  while (done < loader.begun()) {
+    const bool filling = ahead < plan.stages - 1;
+    if (!filling) {
       cp_async_wait_stages(plan.stages - 2);
       b.sync_team();
-      PD_STAMP(4);
-      loader.issue(stage == 0 ? plan.stages - 1 : stage - 1);
+    }
+    int to = stage + ahead;
+    if (to >= plan.stages) to -= plan.stages;
+    loader.issue(to);
+    if (filling) {
+      ++ahead;
+      continue;
+    }
+    const Work& w = b.ring()[done % (plan.stages + 1)];
+    if (key < 0) {
+      begin_work(b, w, head, row_of_team, q, own, mainloop);
+      edge = p.window_left < 0 ? 0 : window_edge(p, plan, w);
+      key = w.begin >> plan.tile_log2 << plan.tile_log2;
+    }
+    constexpr int kTiles = Traits::kStepKeys / Traits::kKeys;
 #pragma unroll 1
-      for (int from = team_begin; from < team_begin + plan.team_warps; ++from) {
-        const int key0 = key + from * Traits::kKeys;
-        if (key0 >= w.end || key0 + Traits::kKeys <= w.begin) continue;
-        consume(b, w, head, row0, q, key0, edge, from, stage, mainloop);
-      }
-      if (++stage == plan.stages) stage = 0;
-      key += plan.tile_keys;
-    } while (key < w.end);
+    for (int from = team_begin; from < team_begin + plan.team_warps; from += kTiles) {
+      const int key0 = key + from * Traits::kKeys;
+      if (key0 >= w.end || key0 + Traits::kStepKeys <= w.begin || w.begin >= w.end) continue;
+      consume(b, w, head, w.row0 + row_of_team, q, key0, edge, own, from, stage, mainloop);
+    }
+    if (++stage == plan.stages) stage = 0;
+    key += plan.tile_keys();
+    if (key < w.end) continue;
 
-    PD_STAMP(5);
     write_state(p, plan, w, head, mainloop, b.smem + b.at.q);
-    PD_STAMP(6);
     if (w.splits > 1 && plan.partition != Partition::kWholeItems) {
       merge_splits<Traits::kHeadDim>(p, plan, w, head, b.flag());
     }
-    PD_STAMP(7);
     __syncthreads();
+    key = -1;
+    ++done;
   }
   cute::cp_async_wait<0>();
   __syncthreads();
 }
 
 template <class Traits>
-__global__ void __launch_bounds__(128, Traits::kVariant.blocks_per_sm())
+__global__ void __launch_bounds__(128, Traits::kVariant.blocks_per_sm)
     decode_kernel(const __grid_constant__ DecodeProblem p, const __grid_constant__ Plan plan) {
   extern __shared__ __align__(1024) std::uint8_t smem[];
   const int head_lane = blockIdx.x % plan.heads;
   const int chunk = blockIdx.x / plan.heads;
-  PD_STAMP(0);
   const ChunkStart start =
       locate_chunk(p, plan, chunk, *reinterpret_cast<LocateStorage*>(smem));
-  __syncthreads();
-  PD_STAMP(1);
-  if (start.total == 0) return;
   constexpr Variant kVariant = Traits::kVariant;
   const BlockState<Traits> b{p, plan, smem, shared_plan(kVariant, plan)};
   for (int head = head_lane; head < p.num_kv_heads; head += plan.heads) {

@@ -10,6 +10,7 @@
 
 #include "cuda/decode/launch_variant.h"
 #include "cuda/policy.h"
+#include "cuda/merge/slot.h"
 #include "cuda/schedule/work.h"
 #include "pagedecode/error.h"
 
@@ -47,11 +48,20 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   plan.warps = d.policy.warps;
   plan.stages = d.policy.stages;
   plan.team_warps = d.policy.team_warps;
-  plan.rows = d.policy.team_warps * v.warp_rows;
-  plan.tile_keys = d.policy.warps * v.keys();
-  plan.row_tiles_max = static_cast<std::int32_t>(std::max<std::int64_t>(
-      (max_rows + plan.rows - 1) / plan.rows, 1));
-  plan.slot_floats = std::int64_t{plan.rows} * (v.head_dim + 2);
+  plan.rows_log2 = log2_of(d.policy.team_warps * kWarpRows);
+  plan.tile_log2 = plan.unit_log2 = log2_of(d.policy.warps * v.keys);
+  plan.row_tiles_max = static_cast<std::int32_t>(
+      std::max<std::int64_t>((max_rows + plan.rows() - 1) / plan.rows(), 1));
+  plan.slot_floats = slot_floats(plan.rows(), v.head_dim);
+  plan.group_magic =
+      p.group == 1 ? 0 : static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + p.group - 1) / p.group);
+  // Units are counted in 32 bits.
+  const std::int64_t keys = p.pages.width * p.page_size;  // most of one sequence
+  const std::int64_t sequences = p.pages.indptr ? 1 : p.batch;
+  const auto units = [&] {
+    return plan.row_tiles_max * (sequences * (keys >> plan.unit_log2) + 2 * p.batch);
+  };
+  while (units() >= std::int64_t{1} << 31 && plan.unit_log2 < 30) ++plan.unit_log2;
 
   const std::int64_t resident =
       std::min<std::int64_t>(std::int64_t{device.sm_count} * d.policy.blocks_per_sm, kMaxBlocks);
@@ -59,15 +69,13 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   plan.chunks = static_cast<std::int32_t>(resident / plan.heads);
 
   if (p.batch_invariant || p.num_splits > 0) {
-    // Most keys of one sequence.
-    const std::int64_t keys = p.pages.width * p.page_size;
     if (p.batch_invariant) {
       plan.fixed_keys = kInvariantKeys;
       plan.splits_max = static_cast<std::int32_t>(std::max<std::int64_t>(
           (keys + kInvariantKeys - 1) / kInvariantKeys, 1));
     } else {
       const std::int64_t tiles = std::max<std::int64_t>(
-          (keys + plan.tile_keys - 1) / plan.tile_keys, 1);
+          (keys + plan.tile_keys() - 1) / plan.tile_keys(), 1);
       plan.splits_max = static_cast<std::int32_t>(std::min(p.num_splits, tiles));
     }
     const std::int64_t items = p.batch * plan.row_tiles_max;
@@ -101,10 +109,10 @@ void check_decode_supported(const DecodeProblem& p, const DeviceInfo& device) {
                       std::to_string(p.pages.width * p.page_size) +
                       " keys on CUDA, want fewer than 2^31");
   }
-  if (p.total_q >= std::int64_t{1} << 31 || p.max_q * p.group >= std::int64_t{1} << 31 ||
+  if (p.total_q >= std::int64_t{1} << 31 || p.max_q * p.group >= std::int64_t{1} << 25 ||
       p.batch >= std::int64_t{1} << 31) {
     throw Unsupported("q: got " + std::to_string(p.total_q) +
-                      " rows on CUDA, want rows times group below 2^31");
+                      " rows on CUDA, want a batch and rows below 2^31, and rows of a sequence times group below 2^25");
   }
   if (decide(p, device).policy.variant < 0) {
     throw Unsupported("q: got head dim " + std::to_string(p.head_dim) + " with " +
@@ -150,8 +158,8 @@ Explanation explain_decode(const DecodeProblem& p, const DeviceInfo& device) {
   }
   const Variant& v = kVariants[d.policy.variant];
   e.kernel = std::string("mma_") + v.name;
-  e.tile_rows = d.plan.rows;
-  e.tile_keys = d.plan.tile_keys;
+  e.tile_rows = d.plan.rows();
+  e.tile_keys = d.plan.tile_keys();
   e.splits = d.plan.partition == Partition::kBalanced ? d.plan.chunks : d.plan.splits_max;
   e.why = std::to_string(p.max_q * p.group) + " rows (m x group) of head dim " +
           std::to_string(p.head_dim) + ", " + name(p.k.dtype) + " and " + name(p.v.dtype) +

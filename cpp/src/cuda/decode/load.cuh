@@ -8,7 +8,7 @@
 
 #include "cuda/decode/load_converting.cuh"
 #include "cuda/decode/traits.h"
-#include "cuda/schedule/work.h"
+#include "cuda/schedule/locate.cuh"
 
 namespace pagedecode::cuda {
 
@@ -24,7 +24,10 @@ __device__ __forceinline__ void cp_async_wait_stages(int pending) {
 
 // NOTE: a call, so that the iterator lives in local memory: it is needed at the ends of items only,
 // and its 30 registers are not to be had beside the accumulators of 32 rows.
-__device__ __noinline__ inline bool next_work(WorkIterator& works, Work& w) { return works.next(w); }
+__device__ __noinline__ inline bool next_work(const DecodeProblem& p, const Plan& plan,
+                                              WorkIterator& works, Work& w) {
+  return works.next(w, [&](std::int32_t b) { return device_shape(p, plan, b); });
+}
 
 // Addresses of the rows of one sub-tile, spread over the lanes.
 struct RowAddress {
@@ -52,7 +55,7 @@ class CacheLoader {
   __device__ __forceinline__ void issue(int stage) {
     if (live_) {
       copy(stage);
-      key_ += plan_.tile_keys;
+      key_ += plan_.tile_keys();
       if (key_ >= end_) live_ = begin_work();
       if (live_) read_pages();
     }
@@ -73,12 +76,12 @@ class CacheLoader {
 
   __device__ bool begin_work() {
     Work w;
-    if (!next_work(works_, w)) return false;
+    if (!next_work(p_, plan_, works_, w)) return false;
     if (threadIdx.x % 32 == 0) ring_[begun_ % (plan_.stages + 1)] = w;
     if constexpr (Traits::kConverting) __syncwarp();
     ++begun_;
     prefetch_q(p_, plan_, w, head_);
-    key_ = w.begin / plan_.tile_keys * plan_.tile_keys;
+    key_ = w.begin >> plan_.tile_log2 << plan_.tile_log2;
     begin_ = w.begin;
     end_ = w.end;
     first_page_ = works_.first_page();
@@ -116,24 +119,47 @@ class CacheLoader {
   __device__ __forceinline__ void copy(int stage) {
     const RowAddress a = address(stage);
     const int warp = threadIdx.x / 32;
-    std::uint8_t* at = smem_ + (stage * plan_.warps + warp) * Traits::kStageBytes;
+    std::uint8_t* k_tile = smem_ + Traits::tile_offset(plan_, stage, warp);
+    std::uint8_t* v_tile = k_tile + plan_.warps * Traits::kTileBytes;
     const std::uint32_t live = __ballot_sync(~0u, a.live);
     if constexpr (Traits::kConverting) {
       const SequenceView s = view_of(ring_[(begun_ - 1) % (plan_.stages + 1)]);
       const int key0 = key_ + warp * kKeys;
-      convert_rows<Traits>(p_, p_.k.dtype, true, k_, a.k, live, s, key0, at);
-      convert_rows<Traits>(p_, p_.v.dtype, false, v_, a.v, live, s, key0,
-                           at + Traits::kStageBytes / 2);
+      convert_rows<Traits>(p_, p_.k.dtype, true, k_, a.k, live, s, key0, k_tile);
+      convert_rows<Traits>(p_, p_.v.dtype, false, v_, a.v, live, s, key0, v_tile);
+    } else if (live == ~0u && p_.head_dim == Traits::kHeadDim &&
+               (p_.page_size & (kKeys - 1)) == 0) {
+      copy_page(k_ + __shfl_sync(~0u, a.k, 0), p_.k.token_stride, k_tile);
+      copy_page(v_ + __shfl_sync(~0u, a.v, 0), p_.v.token_stride, v_tile);
     } else if (Traits::kBytes && p_.head_dim % 16 != 0) {
-      copy_rows<8>(k_, a.k, live, at);
-      copy_rows<8>(v_, a.v, live, at + Traits::kStageBytes / 2);
+      copy_rows<8>(k_, a.k, live, k_tile);
+      copy_rows<8>(v_, a.v, live, v_tile);
     } else {
-      copy_rows<16>(k_, a.k, live, at);
-      copy_rows<16>(v_, a.v, live, at + Traits::kStageBytes / 2);
+      copy_rows<16>(k_, a.k, live, k_tile);
+      copy_rows<16>(v_, a.v, live, v_tile);
     }
   }
 
-  // A row of the cache is copied by neighbouring lanes, kBytes each.
+  // A whole tile in one page: the common case, 3 instructions a copy.
+  __device__ __forceinline__ void copy_page(const std::uint8_t* from, std::int64_t token_stride,
+                                            std::uint8_t* to) {
+    using namespace cute;
+    constexpr int kLanes = Traits::kRowBytes / 16;
+    constexpr int kRows = 32 / kLanes;
+    const int lane = threadIdx.x % 32;
+    const std::int64_t stride = token_stride * std::int64_t(sizeof(Cache));
+    auto tile = make_tensor(make_smem_ptr(reinterpret_cast<std::uint16_t*>(to)), Layout{});
+    from += lane / kLanes * stride + lane % kLanes * 16;
+#pragma unroll
+    for (int r0 = 0; r0 < kKeys; r0 += kRows) {
+      SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>::copy(
+          *reinterpret_cast<const uint128_t*>(from),
+          *reinterpret_cast<uint128_t*>(&tile(r0 + lane / kLanes, lane % kLanes * 8)));
+      from += kRows * stride;
+    }
+  }
+
+  // Any rows. A row of the cache is copied by neighbouring lanes, kBytes each.
   template <int kBytes>
   __device__ __forceinline__ void copy_rows(const std::uint8_t* head, std::int64_t offset,
                                             std::uint32_t live, std::uint8_t* to) {
@@ -143,7 +169,7 @@ class CacheLoader {
     constexpr int kPieces = Traits::kRowBytes / (kLanes * kBytes);
     const int lane = threadIdx.x % 32;
     auto tile = make_tensor(make_smem_ptr(reinterpret_cast<std::uint16_t*>(to)), Layout{});
-#pragma unroll
+#pragma unroll 1
     for (int r0 = 0; r0 < kKeys; r0 += kRows) {
       const int row = r0 + lane / kLanes;
       const std::int64_t from = __shfl_sync(~0u, offset, row);

@@ -80,11 +80,12 @@ __device__ __noinline__ inline void prefetch_q(const DecodeProblem& p, const Pla
   const int row_bytes = p.head_dim * 2;
   const int lines = (row_bytes + 127) / 128;
   const auto* q = static_cast<const std::uint8_t*>(p.q.data);
-  for (int at = threadIdx.x; at < plan.rows * lines; at += blockDim.x) {
+  for (int at = threadIdx.x; at < plan.rows() * lines; at += blockDim.x) {
     const int f = w.row0 + at / lines;
     if (f >= s.m * p.group) break;
-    const std::int64_t from = row_offset(p.q, s, f / p.group, bool(p.cu_seqlens_q)) +
-                              (head * p.group + f % p.group) * p.q.head_stride;
+    const int i = plan.row_of(f);
+    const std::int64_t from = row_offset(p.q, s, i, bool(p.cu_seqlens_q)) +
+                              (head * p.group + f - i * p.group) * p.q.head_stride;
     asm volatile("prefetch.global.L2 [%0];" ::"l"(q + 2 * from + at % lines * 128));
   }
 }
@@ -96,15 +97,15 @@ __device__ inline void load_q(const DecodeProblem& p, const Plan& plan, const Wo
   constexpr int kChunks = Traits::kHeadDim / 8;  // of a row
   const SequenceView s = view_of(w);
   const typename Traits::QLayout layout;
-  for (int at = threadIdx.x; at < plan.rows * kChunks; at += blockDim.x) {
+  for (int at = threadIdx.x; at < plan.rows() * kChunks; at += blockDim.x) {
     const int row = at / kChunks;
     const int column = at % kChunks * 8;
     const int f = w.row0 + row;
-    const int i = f / p.group;
+    const int i = plan.row_of(f);
     Chunk16 x{};
     const bool in = i < s.m && column < p.head_dim;
     const std::int64_t from = row_offset(p.q, s, i, bool(p.cu_seqlens_q)) +
-                              (head * p.group + f % p.group) * p.q.head_stride;
+                              (head * p.group + f - i * p.group) * p.q.head_stride;
     const auto* q = static_cast<const std::uint16_t*>(p.q.data) + from;
     if (in) x = *reinterpret_cast<const Chunk16*>(q + column);
     if constexpr (Traits::kConverting) {
@@ -121,8 +122,8 @@ __device__ inline void load_q(const DecodeProblem& p, const Plan& plan, const Wo
       }
     }
     auto* tile = reinterpret_cast<std::uint16_t*>(smem_q) +
-                 row / Traits::kWarpRows * (Traits::kWarpRows * Traits::kHeadDim);
-    const int r = row % Traits::kWarpRows;
+                 row / kWarpRows * (kWarpRows * Traits::kHeadDim);
+    const int r = row % kWarpRows;
     if constexpr (!Traits::kBytes) {
       *reinterpret_cast<Chunk16*>(tile + layout(r, column)) = x;
     } else {

@@ -11,11 +11,9 @@
 
 namespace pagedecode::cuda {
 
-// Flattened row of a thread's row `r` (0 .. 2 * kRowBlocks - 1), counted from the warp's first.
-__device__ __forceinline__ int fragment_row(int r) {
-  return (r / 2) * 16 + (r % 2) * 8 + (threadIdx.x % 32) / 4;
-}
-// Key of a thread's column `c` (0 .. T / 4 - 1), counted from the sub-tile's first.
+// A thread's row `r` of {0, 1}, counted from the warp's first.
+__device__ __forceinline__ int fragment_row(int r) { return r * 8 + (threadIdx.x % 32) / 4; }
+// Key of a thread's column `c` (0 .. S / 4 - 1), counted from the step's first.
 __device__ __forceinline__ int fragment_key(int c) {
   return (c / 2) * 8 + (threadIdx.x % 4) * 2 + c % 2;
 }
@@ -26,12 +24,12 @@ __device__ __noinline__ inline std::int32_t window_edge(const DecodeProblem& p, 
                                            const Work& w) {
   if (p.window_left < 0) return 0;
   const SequenceView s = view_of(w);
-  const std::int64_t last = min64((w.row0 + plan.rows - 1) / p.group, s.m - 1);
+  const std::int64_t last = min64(plan.row_of(w.row0 + plan.rows() - 1), s.m - 1);
   std::int64_t edge = 0;
   if (!p.positions) {
     edge = load_row(p, s, last).min_position;
   } else {
-    for (std::int64_t i = w.row0 / p.group + threadIdx.x % 32; i <= last; i += 32) {
+    for (std::int64_t i = plan.row_of(w.row0) + threadIdx.x % 32; i <= last; i += 32) {
       edge = max64(edge, load_row(p, s, i).min_position);
     }
 #pragma unroll
@@ -40,51 +38,57 @@ __device__ __noinline__ inline std::int32_t window_edge(const DecodeProblem& p, 
   return static_cast<std::int32_t>(clamp64(edge, 0, w.n));
 }
 
-// Bit r * kCols + c: the thread's row r does not see its column c.
-template <int kRows, int kCols>
-__device__ __noinline__ std::uint32_t hidden_bits(const DecodeProblem& p, const Work& w, int row0,
-                                            int key0) {
-  static_assert(kRows * kCols <= 32);
-  const SequenceView s = view_of(w);
-  const bool plain = p.draft_mask.kind == MaskKind::kNone && !(p.positions && p.window_left >= 0);
+// Whether masks are ranges of keys, the same before and in the draft block.
+__device__ __forceinline__ bool ranges_only(const DecodeProblem& p) {
+  return p.draft_mask.kind == MaskKind::kNone && !(p.positions && p.window_left >= 0);
+}
+
+// Bit r * kCols + c: the thread's row r does not see its column c. For masks that are ranges:
+// row r sees keys up to its own, `own`[r] = n - m + i, and back to its window's start.
+template <int kCols>
+__device__ __forceinline__ std::uint32_t hidden_by_ranges(const DecodeProblem& p, const Work& w,
+                                                          const int (&own)[2], int key0) {
+  static_assert(2 * kCols <= 32);
+  const int n = w.n;
   std::uint32_t hidden = 0;
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const std::int32_t i = (row0 + fragment_row(r)) / p.group;
-    int lo = s.n;  // of a row past the last
-    int hi = s.n;
-    if (i < s.m) {
-      lo = 0;
-      if (p.window_left >= 0 && plain) {
-        lo = static_cast<int>(clamp64(s.n - s.m + i - p.window_left, 0, s.n));
-      }
-      if (p.causal && plain) hi = static_cast<int>(max64(s.n - s.m + i + 1, 0));
-    }
+  for (int r = 0; r < 2; ++r) {
+    const int hi = p.causal ? min(own[r] + 1, n) : n;
+    const int lo = p.window_left < 0 ? 0 : own[r] - static_cast<int>(min64(p.window_left, n));
 #pragma unroll
     for (int c = 0; c < kCols; ++c) {
       const int key = key0 + fragment_key(c);
       if (key < lo || key >= hi) hidden |= 1u << (r * kCols + c);
     }
   }
-  if (plain) return hidden;
+  return hidden;
+}
+
+// The same for any mask; a call, since it is long and rare.
+template <int kCols>
+__device__ __noinline__ std::uint32_t hidden_by_rule(const DecodeProblem& p, const Plan& plan,
+                                                     const Work& w, int row0, int key0) {
+  const SequenceView s = view_of(w);
+  std::uint32_t hidden = 0;
 #pragma unroll 1
-  for (int r = 0; r < kRows; ++r) {
-    const std::int32_t i = (row0 + fragment_row(r)) / p.group;
-    if (i >= s.m) continue;
-    const RowMask row = load_row(p, s, i);
+  for (int r = 0; r < 2; ++r) {
+    const std::int32_t i = plan.row_of(row0 + fragment_row(r));
+    const RowMask row = i < s.m ? load_row(p, s, i) : RowMask{};
 #pragma unroll
     for (int c = 0; c < kCols; ++c) {
       const int key = key0 + fragment_key(c);
-      if (key < s.n && !visible(p, s, row, key)) hidden |= 1u << (r * kCols + c);
+      if (i >= s.m || key >= s.n || !visible(p, s, row, key)) hidden |= 1u << (r * kCols + c);
     }
   }
   return hidden;
 }
 
 // Soft-cap, then ALiBi; `scale` turns a raw product into a natural logit. The result is in base 2.
-template <int kRows, int kCols, class Logit>
-__device__ inline void apply_options(const DecodeProblem& p, const Work& w, int head, int row0,
-                                     int key0, const float (&scale)[kRows], Logit&& logit) {
+template <int kCols, class Logit>
+__device__ inline void apply_options(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                     int head, int row0, int key0, const float (&scale)[2],
+                                     Logit&& logit) {
+  constexpr int kRows = 2;
   const SequenceView s = view_of(w);
   float slope[kRows];
   std::int64_t position[kRows];
@@ -94,8 +98,9 @@ __device__ inline void apply_options(const DecodeProblem& p, const Work& w, int 
     position[r] = 0;
     const int f = row0 + fragment_row(r);
     if (p.alibi_slopes && f < s.m * p.group) {
-      slope[r] = p.alibi_slopes[head * p.group + f % p.group];
-      position[r] = row_position(p, s, f / p.group);
+      const int i = plan.row_of(f);
+      slope[r] = p.alibi_slopes[head * p.group + f - i * p.group];
+      position[r] = row_position(p, s, i);
     }
   }
 #pragma unroll

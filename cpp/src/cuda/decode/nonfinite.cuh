@@ -27,50 +27,66 @@ __device__ __forceinline__ std::uint32_t nonfinite_elements(DType type, std::uin
   }
 }
 
-// `tile`: V of a sub-tile, of a type as it lies in shared memory. `sync` is a barrier of the warps
-// that read it; all of them call this with the same tile.
+// `tile`: V of a step, of a type as it lies in shared memory. `sync` is a barrier of the warps that
+// read it; all of them call this with the same tile.
 template <class Traits, class Sync>
-__device__ inline void take_out_nonfinite(const DecodeProblem& p, const Work& w, int row0,
-                                          int key0, DType type, std::uint8_t* tile,
+__device__ inline void take_out_nonfinite(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                          int row0, int key0, DType type, std::uint8_t* tile,
                                           Mainloop<Traits>& mainloop, Sync&& sync) {
-  constexpr int kWords = Traits::kKeys * Traits::kRowBytes / 4;
+  constexpr int kWords = Traits::kStepKeys * Traits::kRowBytes / 4;
   auto* words = reinterpret_cast<std::uint32_t*>(tile);
+  const int lane = threadIdx.x % 32;
   std::uint32_t found = 0;
 #pragma unroll 4
-  for (int i = threadIdx.x % 32; i < kWords; i += 32) found |= nonfinite_elements(type, words[i]);
+  for (int i = lane; i < kWords; i += 32) found |= nonfinite_elements(type, words[i]);
   if (!__any_sync(~0u, found)) return;
 
+  // Key by key: a lane reads its share of the row, keeps what is not finite, and the threads of the
+  // accumulators fetch it from there.
+  constexpr int kShare = Traits::kHeadDim / 32;
   const SequenceView s = view_of(w);
   const auto layout = typename Traits::KvLayout{};
 #pragma unroll 1
-  for (int key = 0; key < Traits::kKeys; ++key) {
+  for (int key = 0; key < Traits::kStepKeys; ++key) {
     if (key0 + key >= w.end || key0 + key < w.begin) continue;
-    bool sees[Mainloop<Traits>::kRows];
+    float bad[kShare];
+#pragma unroll 1
+    for (int j = 0; j < kShare; ++j) {
+      const int d = lane * kShare + j;
+      const auto* at = tile + 2 * layout(key, d * int(sizeof(typename Traits::Cache)) / 2) +
+                       (Traits::kBytes ? d % 2 : 0);
+      const float v = float_from(type, at);
+      const float kept = isfinite(v) ? 0.0f : v;
 #pragma unroll
-    for (int r = 0; r < Mainloop<Traits>::kRows; ++r) {
-      const int i = (row0 + fragment_row(r)) / p.group;
-      sees[r] = i < s.m && visible(p, s, load_row(p, s, i), key0 + key);
+      for (int x = 0; x < kShare; ++x) {
+        if (x == j) bad[x] = kept;
+      }
+    }
+    bool sees[2];
+#pragma unroll 1
+    for (int r = 0; r < 2; ++r) {
+      const int i = plan.row_of(row0 + fragment_row(r));
+      const bool yes = i < s.m && visible(p, s, load_row(p, s, i), key0 + key);
+      (r == 0 ? sees[0] : sees[1]) = yes;
     }
 #pragma unroll
     for (int n = 0; n < Traits::kHeadDim / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int d = output_column<Traits>(e, n);
-        const auto* at = tile + 2 * layout(key, d * int(sizeof(typename Traits::Cache)) / 2) +
-                         (Traits::kBytes ? d % 2 : 0);
-        const float v = float_from(type, at);
-        if (isfinite(v)) continue;
+        float v = 0.0f;
 #pragma unroll
-        for (int r = 0; r < Mainloop<Traits>::kRows; ++r) {
-          if (sees[r]) mainloop.rO(cute::make_coord(e, r % 2), r / 2, n) += v;
+        for (int x = 0; x < kShare; ++x) {
+          const float y = __shfl_sync(~0u, bad[x], d / kShare);
+          if (d % kShare == x) v = y;
         }
+        if (sees[0]) mainloop.rO(cute::make_coord(e, 0), 0, n) += v;
+        if (sees[1]) mainloop.rO(cute::make_coord(e, 1), 0, n) += v;
       }
     }
   }
   sync();  // everyone has looked
-  for (int i = threadIdx.x % 32; i < kWords; i += 32) {
-    words[i] &= ~nonfinite_elements(type, words[i]);
-  }
+  for (int i = lane; i < kWords; i += 32) words[i] &= ~nonfinite_elements(type, words[i]);
   sync();
 }
 

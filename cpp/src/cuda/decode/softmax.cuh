@@ -17,9 +17,9 @@ namespace pagedecode::cuda {
 inline constexpr float kHeadroom = 4.0f;
 inline constexpr float kCeiling = 4096.0f;
 
-template <int kRowBlocks>
+// A thread's two rows.
 struct OnlineSoftmax {
-  static constexpr int kRows = 2 * kRowBlocks;
+  static constexpr int kRows = 2;
   float ref[kRows];
   float sum[kRows];  // of this thread's columns
 
@@ -31,7 +31,7 @@ struct OnlineSoftmax {
     }
   }
 
-  // rS ((2, 2), kRowBlocks, N): raw products in, probabilities out. rO ((2, 2), kRowBlocks, D / 8).
+  // rS ((2, 2), 1, N): raw products in, probabilities out. rO ((2, 2), 1, D / 8).
   // `hidden` as of hidden_bits(); scale turns a product into a logit in base 2.
   template <bool kMasked, class RS, class RO>
   __device__ __forceinline__ void step(RS& rS, RO& rO, const float (&scale)[kRows],
@@ -45,7 +45,7 @@ struct OnlineSoftmax {
       total[r] = 0.0f;
 #pragma unroll
       for (int c = 0; c < kCols; ++c) {
-        float x = fmaf(rS(cute::make_coord(c % 2, r % 2), r / 2, c / 2), scale[r], -from);
+        float x = fmaf(rS(cute::make_coord(c % 2, r), 0, c / 2), scale[r], -from);
         if (kMasked && (hidden >> (r * kCols + c) & 1)) x = -INFINITY;
         p[r][c] = exp2_fast(x);
         total[r] += p[r][c];
@@ -64,7 +64,7 @@ struct OnlineSoftmax {
         float top = -INFINITY;
 #pragma unroll
         for (int c = 0; c < kCols; ++c) {
-          const float x = rS(cute::make_coord(c % 2, r % 2), r / 2, c / 2) * scale[r];
+          const float x = rS(cute::make_coord(c % 2, r), 0, c / 2) * scale[r];
           if (!kMasked || !(hidden >> (r * kCols + c) & 1)) top = fmaxf(top, x);
         }
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
@@ -76,8 +76,8 @@ struct OnlineSoftmax {
           sum[r] *= factor;
 #pragma unroll
           for (int n = 0; n < cute::size<2>(rO); ++n) {
-            rO(cute::make_coord(0, r % 2), r / 2, n) *= factor;
-            rO(cute::make_coord(1, r % 2), r / 2, n) *= factor;
+            rO(cute::make_coord(0, r), 0, n) *= factor;
+            rO(cute::make_coord(1, r), 0, n) *= factor;
           }
           // Logits of -inf only: a weight of zero, not NaN.
           exponentiate(r, to == -INFINITY ? 0.0f : to);
@@ -88,7 +88,7 @@ struct OnlineSoftmax {
     for (int r = 0; r < kRows; ++r) {
       sum[r] += total[r];
 #pragma unroll
-      for (int c = 0; c < kCols; ++c) rS(cute::make_coord(c % 2, r % 2), r / 2, c / 2) = p[r][c];
+      for (int c = 0; c < kCols; ++c) rS(cute::make_coord(c % 2, r), 0, c / 2) = p[r][c];
     }
   }
 

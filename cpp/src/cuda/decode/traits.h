@@ -2,11 +2,12 @@
 //
 // The compile-time side of one instance: element types, tiles, layouts of shared memory.
 //
-//   T = kKeys      keys of the sub-tile that one warp loads at a time
+//   T = kKeys      keys of the tile that one warp loads at a time
+//   S = kStepKeys  keys of one softmax step: T, or 2 T, of two warps of a team
 //   D = kHeadDim   padded head dim
 //   R = kWarpRows  query rows of one warp
 //
-// Shared memory of a block:  load ring [stages][warps] of (K (T, D), V (T, D));
+// Shared memory of a block:  load ring [stages] of (K [warps] (T, D), V [warps] (T, D));
 //                            Q (rows, D), in whose place the epilogue exchanges accumulators;
 //                            rings of Work, bad-page bits.
 #pragma once
@@ -31,14 +32,12 @@ struct DecodeTraits {
   // Of K and V in shared memory: Element, or a byte of any 1-byte type.
   using Cache = std::conditional_t<kBytes, std::uint8_t, Element>;
   static constexpr int kHeadDim = kVariant.head_dim;
-  static constexpr int kWarpRows = kVariant.warp_rows;
   static constexpr int kRowBytes = kVariant.row_bytes();
-  static constexpr int kKeys = kVariant.keys();
-  static constexpr int kStageBytes = kVariant.stage_bytes();  // of one warp
-  static constexpr int kRowBlocks = kWarpRows / 16;
-  // Q is read from shared memory again for each sub-tile where accumulators leave it no registers.
-  static constexpr bool kQInRegisters = kWarpRows == 16 && kHeadDim <= 128;
-  static constexpr int kExchangeColumns = kVariant.exchange_columns();
+  static constexpr int kKeys = kVariant.keys;
+  static constexpr int kStepKeys = kVariant.step_keys;
+  static constexpr int kTileBytes = kKeys * kRowBytes;  // K, or V, of a warp
+  // Q is read from shared memory again for each step where accumulators leave it no registers.
+  static constexpr bool kQInRegisters = kHeadDim <= 128;
 
   using Atom = std::conditional_t<std::is_same_v<Element, cute::half_t>,
                                   cute::SM80_16x8x16_F32F16F16F32_TN,
@@ -47,22 +46,28 @@ struct DecodeTraits {
   using Mma = cute::TiledMMA<cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_1, cute::_1, cute::_1>>,
                              cute::Tile<cute::_16, cute::_16, cute::_16>>;
 
-  // Rows of 16-bit units, swizzled so that 8 rows of ldmatrix meet 8 different bank groups.
+  // Rows of 16-bit units, swizzled so that 8 rows of ldmatrix meet 8 different bank groups. Blocks
+  // of 8 rows follow each other, so that the tiles of neighbouring warps are one longer tile.
   template <int kRows, int kUnits>
   static constexpr auto swizzled() {
     using namespace cute;
     constexpr int kAtom = kUnits % 64 == 0 ? 64 : 32;
     using Sw = std::conditional_t<kAtom == 64, Swizzle<3, 3, 3>, Swizzle<2, 3, 3>>;
     auto atom = composition(Sw{}, Layout<Shape<_8, Int<kAtom>>, Stride<Int<kAtom>, _1>>{});
-    return tile_to_shape(atom, Shape<Int<kRows>, Int<kUnits>>{});
+    return tile_to_shape(atom, Shape<Int<kRows>, Int<kUnits>>{}, Step<_2, _1>{});
   }
-  // K or V of a sub-tile, in 16-bit units: one element, or two 1-byte ones.
+  // K or V of a step, in 16-bit units: one element, or two 1-byte ones.
   static constexpr int kUnits = kRowBytes / 2;
-  using KvLayout = decltype(swizzled<kKeys, kUnits>());             // (T, kUnits)
-  using VtLayout = decltype(cute::composition(                      // (kUnits, T)
-      KvLayout{}, cute::Layout<cute::Shape<cute::Int<kUnits>, cute::Int<kKeys>>,
-                               cute::Stride<cute::Int<kKeys>, cute::_1>>{}));
-  using QLayout = decltype(swizzled<kWarpRows, kHeadDim>());        // (R, D)
+  using KvLayout = decltype(swizzled<kStepKeys, kUnits>());  // (S, kUnits)
+  using VtLayout = decltype(cute::composition(               // (kUnits, S)
+      KvLayout{}, cute::Layout<cute::Shape<cute::Int<kUnits>, cute::Int<kStepKeys>>,
+                               cute::Stride<cute::Int<kStepKeys>, cute::_1>>{}));
+  using QLayout = decltype(swizzled<kWarpRows, kHeadDim>());  // (R, D)
+
+  // K's tile of a warp; V's lies warps * kTileBytes behind it.
+  PD_HOST_DEVICE static int tile_offset(const Plan& plan, int stage, int warp) {
+    return (2 * stage * plan.warps + warp) * kTileBytes;
+  }
 };
 
 }  // namespace pagedecode::cuda

@@ -29,65 +29,74 @@ template <int kHeadDim>
 __device__ __noinline__ void fold_slots(const DecodeProblem& p, const Plan& plan, const Work& w,
                                         int head, int first, int count, int step, bool final) {
   // Loads in flight: a merge waits for L2, and one block has few threads.
-  constexpr int kBatch = 12;
+  constexpr int kBatch = 8;
   constexpr int kColumns = kHeadDim / 4;
   const SequenceView s = view_of(w);
-  const int rows = static_cast<int>(min64(plan.rows, s.m * p.group - w.row0));
-  const std::int64_t slot0 = slot_of(p, plan, w.origin, head, first);
-  // Slots of splits past the first lie evenly.
-  const std::int64_t slot1 = slot_of(p, plan, w.origin, head, first + step);
-  const std::int64_t apart =
-      count > 2 ? slot_of(p, plan, w.origin, head, first + 2 * step) - slot1 : 0;
-  auto slot = [&](int i) {
-    const std::int64_t index = i == 0 ? slot0 : slot1 + (i - 1) * apart;
-    return Slot{plan.partials + index * plan.slot_floats, plan.rows, kHeadDim};
-  };
-  SoftmaxState state;
+  const int rows = min(plan.rows(), w.m * p.group - w.row0);
+  const std::int64_t floats = plan.slot_floats;
+  float* const slot0 = plan.partials + slot_of(p, plan, w.origin, head, first) * floats;
+  // Slots past that of split 0 lie evenly.
+  const float* const slot1 =
+      plan.partials + slot_of(p, plan, w.origin, head, first + step) * floats;
+  const std::int64_t apart = (slot_of(p, plan, w.origin, head, first + 2 * step) -
+                              slot_of(p, plan, w.origin, head, first + step)) * floats;
 #pragma unroll 1
   for (int at = threadIdx.x; at < rows * kColumns; at += blockDim.x) {
     const int row = at / kColumns;
     const int column = at % kColumns * 4;
-    state = {-INFINITY, 0.0f};
-    float4 acc{0.0f, 0.0f, 0.0f, 0.0f};
+    const std::int64_t state_at = 2 * row;
+    const std::int64_t values_at = 2 * plan.rows() + row * kHeadDim + column;
+    const float2 left = __ldcg(reinterpret_cast<const float2*>(slot0 + state_at));
+    SoftmaxState state{left.x, left.y};
+    float4 acc = __ldcg(reinterpret_cast<const float4*>(slot0 + values_at));
+    const float* from = slot1;
 #pragma unroll 1
-    for (int from = 0; from < count; from += kBatch) {
+    for (int left_over = count - 1; left_over > 0; left_over -= kBatch) {
       float2 right[kBatch];
       float4 x[kBatch];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        if (from + i >= count) continue;
-        right[i] = __ldcg(reinterpret_cast<const float2*>(slot(from + i).state(row)));
-        x[i] = __ldcg(slot(from + i).values(row, column));
+        right[i] = {-INFINITY, 0.0f};
+        x[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (i < left_over) {
+          right[i] = __ldcg(reinterpret_cast<const float2*>(from + state_at));
+          x[i] = __ldcg(reinterpret_cast<const float4*>(from + values_at));
+        }
+        from += apart;
       }
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        if (from + i >= count) continue;
-        fold_values(acc, fold(state, {right[i].x, right[i].y}), x[i]);
+        if (i < left_over) fold_values(acc, fold(state, {right[i].x, right[i].y}), x[i]);
       }
     }
     if (!final) {
-      *slot(0).values(row, column) = acc;
+      *reinterpret_cast<float4*>(slot0 + values_at) = acc;
       continue;
     }
     const int f = w.row0 + row;
-    const int q_head = head * p.group + f % p.group;
+    const int i = plan.row_of(f);
+    const int q_head = head * p.group + f - i * p.group;
     const RowResult r = finish(state, sink_of(p, q_head), p.lse_base2);
     const float scale = r.out_scale * p.v_scale[head];
     if (column < p.head_dim) {
-      store_out(p, s, f / p.group, q_head, column,
+      store_out(p, s, i, q_head, column,
                 {acc.x * scale, acc.y * scale, acc.z * scale, acc.w * scale});
     }
-    if (column == 0) store_lse(p, s, f / p.group, q_head, r.lse);
+    if (column == 0) store_lse(p, s, i, q_head, r.lse);
   }
   if (final) return;
   __syncthreads();  // the first slot's states have been read
   for (int row = threadIdx.x; row < rows; row += blockDim.x) {
-    SoftmaxState sum{-INFINITY, 0.0f};
-    for (int i = 0; i < count; ++i) {
-      const float2 right = __ldcg(reinterpret_cast<const float2*>(slot(i).state(row)));
-      fold(sum, {right.x, right.y});
+    const float2 left = __ldcg(reinterpret_cast<const float2*>(slot0 + 2 * row));
+    SoftmaxState state{left.x, left.y};
+    const float* from = slot1;
+#pragma unroll 4
+    for (int i = 1; i < count; ++i) {
+      const float2 right = __ldcg(reinterpret_cast<const float2*>(from + 2 * row));
+      fold(state, {right.x, right.y});
+      from += apart;
     }
-    *slot(0).state(row) = sum;
+    reinterpret_cast<SoftmaxState*>(slot0)[row] = state;
   }
 }
 

@@ -33,11 +33,6 @@ struct Slot {
   }
 };
 
-// Floats of a slot.
-PD_HOST_DEVICE std::int64_t slot_floats(std::int32_t rows, std::int32_t head_dim) {
-  return static_cast<std::int64_t>(rows) * (head_dim + 2);
-}
-
 __device__ __forceinline__ float sink_of(const DecodeProblem& p, int q_head) {
   return p.sinks ? p.sinks[q_head] * kLog2e : -INFINITY;
 }

@@ -33,13 +33,15 @@ enum class Partition : std::uint8_t { kBalanced, kWholeItems, kSplitItems };
 
 // What the host decided, from shapes and options only. A kernel takes it by value.
 struct Plan {
-  std::int32_t rows = 16;        // flattened query rows (m x group) of a tile
+  std::int32_t rows_log2 = 4;    // flattened query rows (m x group) of a tile
   std::int32_t team_warps = 1;   // warps that share the keys of a tile, each with rows of its own
   std::int32_t warps = 4;        // of a block
   std::int32_t stages = 3;       // of the load pipeline
-  std::int32_t tile_keys = 64;   // keys of one step of a block
+  std::int32_t tile_log2 = 6;    // keys of one step of a block
+  std::int32_t unit_log2 = 6;    // keys of a unit: a tile, or more where units would pass 2^31
   std::int32_t chunks = 1;       // ranges that the units of a head are cut into
   std::int32_t heads = 1;        // KV heads side by side: blocks = chunks * heads
+  std::uint32_t group_magic = 0; // ceil(2^32 / group): f / group for f below 2^25; 0: group is 1
   Partition partition = Partition::kBalanced;
   std::int32_t fixed_keys = 0;   // kWholeItems, kSplitItems: keys of a split, or 0: num_splits
   std::int32_t splits_max = 1;   // kWholeItems, kSplitItems: most splits of one item
@@ -47,12 +49,24 @@ struct Plan {
   std::int64_t slot_floats = 0;  // floats of one partial state
   std::uint32_t* counters = nullptr;  // zero between calls
   float* partials = nullptr;          // [slots, slot_floats]
+
+  PD_HOST_DEVICE std::int32_t rows() const { return 1 << rows_log2; }
+  PD_HOST_DEVICE std::int32_t tile_keys() const { return 1 << tile_log2; }
+  // Row i of flattened row f (i * group + j).
+  PD_HOST_DEVICE std::int32_t row_of(std::int32_t f) const {
+    if (group_magic == 0) return f;
+    return static_cast<std::int32_t>((static_cast<std::uint64_t>(f) * group_magic) >> 32);
+  }
 };
 
-// One sequence, as the schedule sees it.
+// One sequence, as the schedule sees it. 32-bit throughout: a launch meets this code cold, and a
+// cold instruction costs about 9 ns.
 struct SequenceShape {
-  SequenceView s;
-  std::int32_t begin;      // first key that any of its rows may see
+  std::int64_t first_page;  // see SequenceView
+  std::int32_t first_row;
+  std::int32_t m;
+  std::int32_t n;
+  std::int32_t begin;      // first key that any of its rows may see, at most n
   std::int32_t row_tiles;  // 0 if it has no rows
   std::int32_t units;      // of one item; at least 1, so that rows without keys are written too
 };
@@ -74,45 +88,53 @@ PD_HOST_DEVICE std::int32_t item_splits(const DecodeProblem& p, const Plan& plan
 // Keys of split `i` of an item; its begin is a multiple of the tile, or the first visible key.
 PD_HOST_DEVICE KeyRange split_keys(const Plan& plan, std::int64_t begin, std::int64_t n,
                                    std::int32_t splits, std::int32_t i) {
-  if (plan.fixed_keys == 0) return balanced_split(begin, n, plan.tile_keys, splits, i);
+  if (plan.fixed_keys == 0) return balanced_split(begin, n, plan.tile_keys(), splits, i);
   const KeyRange r = fixed_split(n, plan.fixed_keys, i);
   return {max64(r.begin, begin), max64(r.end, begin)};
 }
 
-PD_HOST_DEVICE SequenceShape load_shape(const DecodeProblem& p, const Plan& plan, std::int64_t b) {
+PD_HOST_DEVICE SequenceShape load_shape(const DecodeProblem& p, const Plan& plan, std::int32_t b) {
+  const SequenceView s = load_sequence(p, b);
   SequenceShape x;
-  x.s = load_sequence(p, b);
-  x.row_tiles = static_cast<std::int32_t>(ceil_div64(x.s.m * p.group, plan.rows));
-  x.begin = static_cast<std::int32_t>(first_visible_key(p, x.s));
+  x.first_page = s.first_page;
+  x.first_row = static_cast<std::int32_t>(s.first_row);
+  x.m = static_cast<std::int32_t>(s.m);
+  x.n = static_cast<std::int32_t>(s.n);
+  x.begin = static_cast<std::int32_t>(min64(first_visible_key(p, s), s.n));
+  x.row_tiles = (x.m * p.group + plan.rows() - 1) >> plan.rows_log2;
   if (plan.partition == Partition::kSplitItems) {
-    x.units = item_splits(p, plan, x.s.n);
+    x.units = item_splits(p, plan, x.n);
   } else {
-    const std::int64_t tiles =
-        ceil_div64(x.s.n, plan.tile_keys) - min64(x.begin, x.s.n) / plan.tile_keys;
-    x.units = static_cast<std::int32_t>(max64(tiles, 1));
+    const std::int32_t last = (x.n >> plan.unit_log2) + ((x.n & ((1 << plan.unit_log2) - 1)) != 0);
+    x.units = last - (x.begin >> plan.unit_log2);
+    if (x.units < 1) x.units = 1;
   }
   return x;
 }
 
-// Units of a sequence on the line.
-PD_HOST_DEVICE std::int64_t sequence_units(const SequenceShape& x) {
-  return static_cast<std::int64_t>(x.row_tiles) * x.units;
-}
+// The line cut into chunks: the first `longer` ones have `length` + 1 units, the others `length`;
+// chunks past the last unit are empty.
+struct ChunkLine {
+  std::int32_t total;
+  std::int32_t length;
+  std::int32_t longer;
 
-// Chunks that hold a unit; later ones are empty.
-PD_HOST_DEVICE std::int64_t live_chunks(const Plan& plan, std::int64_t total) {
-  return min64(plan.chunks, total);
-}
-
-// First unit of a chunk, of `total`.
-PD_HOST_DEVICE std::int64_t chunk_begin(const Plan& plan, std::int64_t total, std::int64_t chunk) {
-  const std::int64_t live = live_chunks(plan, total);
-  return chunk < live ? total * chunk / live : total;
-}
-
-// The chunk that holds a unit.
-PD_HOST_DEVICE std::int32_t chunk_of(const Plan& plan, std::int64_t total, std::int64_t unit) {
-  return static_cast<std::int32_t>(((unit + 1) * live_chunks(plan, total) - 1) / total);
-}
+  ChunkLine() = default;
+  PD_HOST_DEVICE ChunkLine(std::int32_t total_units, std::int32_t chunks) : total(total_units) {
+    length = static_cast<std::int32_t>(static_cast<std::uint32_t>(total) /
+                                       static_cast<std::uint32_t>(chunks));
+    longer = total - length * chunks;
+  }
+  // First unit of a chunk.
+  PD_HOST_DEVICE std::int32_t begin(std::int32_t chunk) const {
+    return chunk * length + (chunk < longer ? chunk : longer);
+  }
+  // The chunk that holds a unit.
+  PD_HOST_DEVICE std::int32_t chunk_of(std::int32_t unit) const {
+    const std::int32_t edge = longer * (length + 1);
+    if (unit < edge) return unit / (length + 1);
+    return longer + (unit - edge) / length;
+  }
+};
 
 }  // namespace pagedecode::cuda

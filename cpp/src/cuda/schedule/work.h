@@ -63,107 +63,112 @@ PD_HOST_DEVICE std::int64_t num_slots(const DecodeProblem& p, const Plan& plan) 
 
 // Where a chunk begins: the sequence that holds its first unit, and that sequence's first unit.
 struct ChunkStart {
-  std::int64_t total;      // units of the line
-  std::int64_t seq;
-  std::int64_t seq_begin;  // on the line
+  ChunkLine line;
+  std::int32_t seq;
+  std::int32_t seq_begin;  // on the line
 };
 
 class WorkIterator {
  public:
   PD_HOST_DEVICE WorkIterator(const DecodeProblem& p, const Plan& plan, const ChunkStart& start,
                               std::int32_t chunk, std::int32_t head_lane)
-      : p_(p), plan_(plan), total_(start.total), chunk_(chunk), head_lane_(head_lane) {
-    unit_ = chunk_begin(plan, total_, chunk);
-    stop_ = chunk_begin(plan, total_, chunk + 1);
-    if (unit_ >= stop_) return;
-    seq_ = start.seq;
-    shape_ = load_shape(p_, plan_, seq_);
-    const auto tile = (unit_ - start.seq_begin) / shape_.units;
-    row_tile_ = static_cast<std::int32_t>(tile);
-    base_ = start.seq_begin + tile * shape_.units;
-    // Whole items belong to the chunk that their first unit is in.
-    if (plan_.partition == Partition::kWholeItems && base_ < unit_) close_item();
+      : p_(p), plan_(plan), line_(start.line), chunk_(chunk), head_lane_(head_lane) {
+    unit_ = line_.begin(chunk);
+    stop_ = line_.begin(chunk + 1);
+    seq_ = start.seq - 1;
+    base_ = start.seq_begin;
+    fresh_ = true;
   }
 
-  PD_HOST_DEVICE bool next(Work& w) {
+  // The next work, if the chunk has one. `shape` is load_shape, or a device function that calls it.
+  template <class Shape>
+  PD_HOST_DEVICE bool next(Work& w, Shape&& shape) {
     const bool whole = plan_.partition == Partition::kWholeItems;
-    if ((whole ? base_ : unit_) >= stop_) return false;
-    while (row_tile_ >= shape_.row_tiles) {
-      shape_ = load_shape(p_, plan_, ++seq_);
-      row_tile_ = 0;
+    while (true) {
+      if (unit_ >= stop_ && !(whole && split_ > 0)) return false;
+      while (row_tile_ >= shape_.row_tiles) {
+        shape_ = shape(++seq_);
+        row_tile_ = 0;
+      }
+      if (!fresh_) break;
+      fresh_ = false;
+      if (shape_.row_tiles > 1) row_tile_ = (unit_ - base_) / shape_.units;
+      base_ += row_tile_ * shape_.units;
+      if (!whole || base_ == unit_) break;
+      close_item();  // whole items belong to the chunk that their first unit is in
     }
-    const SequenceView& s = shape_.s;
-    w.seq = static_cast<std::int32_t>(s.index);
-    w.first_row = static_cast<std::int32_t>(s.first_row);
-    w.m = static_cast<std::int32_t>(s.m);
-    w.n = static_cast<std::int32_t>(s.n);
-    w.row0 = row_tile_ * plan_.rows;
+    w.seq = seq_;
+    w.first_row = shape_.first_row;
+    w.m = shape_.m;
+    w.n = shape_.n;
+    w.row0 = row_tile_ << plan_.rows_log2;
+    w.split = 0;
+    w.splits = 1;
+    w.origin = chunk_ * plan_.heads + head_lane_;
+    first_page_ = shape_.first_page;
     if (plan_.partition == Partition::kBalanced) {
-      next_tiles(w);
+      next_units(w);
     } else {
       next_split(w, whole);
     }
     return true;
   }
 
-  // Sequence and page list of the work that next() gave last.
+  // Where the page ids of the work that next() gave last begin.
   PD_HOST_DEVICE std::int64_t first_page() const { return first_page_; }
 
  private:
   PD_HOST_DEVICE void close_item() {
     base_ += shape_.units;
+    unit_ = unit_ < base_ ? base_ : unit_;
     ++row_tile_;
     split_ = 0;
   }
 
-  PD_HOST_DEVICE void next_tiles(Work& w) {
-    const std::int64_t item_end = base_ + shape_.units;
-    const std::int64_t to = min64(item_end, stop_);
-    const std::int64_t tile = plan_.tile_keys;
-    const std::int64_t first = min64(shape_.begin, w.n) / tile - base_;
-    w.begin = static_cast<std::int32_t>(max64((first + unit_) * tile, shape_.begin));
-    w.end = static_cast<std::int32_t>(min64((first + to) * tile, w.n));
-    w.split = 0;
-    w.splits = 1;
-    w.origin = 0;
+  PD_HOST_DEVICE void next_units(Work& w) {
+    const std::int32_t item_end = base_ + shape_.units;
+    const std::int32_t to = item_end < stop_ ? item_end : stop_;
+    const std::int32_t first = (shape_.begin >> plan_.unit_log2) - base_;
+    w.begin = (first + unit_) << plan_.unit_log2;
+    if (w.begin < shape_.begin) w.begin = shape_.begin;
+    // The last unit may end past 2^31.
+    w.end = to == item_end ? w.n : (first + to) << plan_.unit_log2;
     if (unit_ != base_ || to != item_end) {
-      const std::int32_t c0 = chunk_of(plan_, total_, base_);
+      const std::int32_t c0 = unit_ != base_ ? line_.chunk_of(base_) : chunk_;
       w.split = chunk_ - c0;
-      w.splits = chunk_of(plan_, total_, item_end - 1) - c0 + 1;
+      w.splits = line_.chunk_of(item_end - 1) - c0 + 1;
       w.origin = c0 * plan_.heads + head_lane_;
     }
-    first_page_ = shape_.s.first_page;
     unit_ = to;
     if (to == item_end) close_item();
   }
 
   PD_HOST_DEVICE void next_split(Work& w, bool whole) {
     w.splits = item_splits(p_, plan_, w.n);
-    w.split = whole ? split_ : static_cast<std::int32_t>(unit_ - base_);
-    const KeyRange r = split_keys(plan_, min64(shape_.begin, w.n), w.n, w.splits, w.split);
+    w.split = whole ? split_ : unit_ - base_;
+    const KeyRange r = split_keys(plan_, shape_.begin, w.n, w.splits, w.split);
     w.begin = static_cast<std::int32_t>(r.begin);
     w.end = static_cast<std::int32_t>(r.end);
-    w.origin = whole ? chunk_ * plan_.heads + head_lane_
-                     : static_cast<std::int32_t>(seq_ * plan_.row_tiles_max + row_tile_);
-    first_page_ = shape_.s.first_page;
     if (whole) {
       if (++split_ == w.splits) close_item();
-    } else if (++unit_ == base_ + shape_.units) {
-      close_item();
+    } else {
+      w.origin = seq_ * plan_.row_tiles_max + row_tile_;
+      if (++unit_ == base_ + shape_.units) close_item();
     }
   }
 
   const DecodeProblem& p_;
   const Plan& plan_;
-  std::int64_t total_;
+  ChunkLine line_;
   std::int32_t chunk_;
   std::int32_t head_lane_;
-  std::int64_t unit_ = 0;
-  std::int64_t stop_ = 0;
-  std::int64_t seq_ = 0;
-  std::int64_t base_ = 0;  // first unit of the current item
+  std::int32_t unit_;
+  std::int32_t stop_;
+  std::int32_t seq_;
+  std::int32_t base_;  // first unit of the current item
   std::int32_t row_tile_ = 0;
   std::int32_t split_ = 0;  // kWholeItems
+  bool fresh_;
   SequenceShape shape_{};
   std::int64_t first_page_ = 0;
 };
