@@ -6,10 +6,24 @@
 # Host code: checks, policy, dispatch, workspace, streams. Sees the CUDA runtime and CUTLASS.
 target_sources(pagedecode PRIVATE
   src/cuda/no_cuda.cpp # until the first source of the backend is here
+  src/cuda/decode/launch.cpp
 )
 
 # Runs on any GPU from sm_80 on: SASS for 80 and 90a, PTX for 80.
 set(PAGEDECODE_CUDA_GENERIC_SOURCES
+  src/cuda/decode/instances/any_bf16_d256.cu
+  src/cuda/decode/instances/any_fp16_d256.cu
+  src/cuda/decode/instances/bf16_d128.cu
+  src/cuda/decode/instances/bf16_d128_rows.cu
+  src/cuda/decode/instances/bf16_d256.cu
+  src/cuda/decode/instances/bf16_d64.cu
+  src/cuda/decode/instances/bytes_d128.cu
+  src/cuda/decode/instances/bytes_d256.cu
+  src/cuda/decode/instances/bytes_d64.cu
+  src/cuda/decode/instances/fp16_d128.cu
+  src/cuda/decode/instances/fp16_d128_rows.cu
+  src/cuda/decode/instances/fp16_d256.cu
+  src/cuda/decode/instances/fp16_d64.cu
 )
 
 # Hopper only: wgmma and TMA.

@@ -25,7 +25,7 @@ struct Variant {
   int min_rows;       // rows (m x group) from which this one is for
   int keys;           // that a warp loads at a time: 4 to 8 KB of K and V
   int step_keys;      // of one softmax step: `keys`, or those of two warps of a team
-  int blocks_per_sm;  // of 128 threads: 2 leave 255 registers a thread, 3 leave 168
+  int blocks_per_sm;  // of 128 threads: 2 leave 255 registers a thread; 3 leave 168, and spill
 
   constexpr int cache_bytes() const { return cache == CacheKind::kBytes ? 1 : 2; }
   constexpr int row_bytes() const { return head_dim * cache_bytes(); }
@@ -35,22 +35,17 @@ struct Variant {
 inline constexpr int kWarpRows = 16;         // query rows of one warp
 inline constexpr int kExchangeColumns = 32;  // of accumulators, that the epilogue exchanges at a time
 
-#ifndef PD_B16
-#define PD_B16 2
-#define PD_BW 3
-#define PD_B8 3
-#endif
 inline constexpr Variant kVariants[] = {
     {"bf16_d64", DType::kBFloat16, CacheKind::kSame, 64, 1, 32, 32, 2},
-    {"bf16_d128", DType::kBFloat16, CacheKind::kSame, 128, 1, 16, 16, PD_B16},
-    {"bf16_d128_rows", DType::kBFloat16, CacheKind::kSame, 128, 17, 16, 32, PD_BW},
+    {"bf16_d128", DType::kBFloat16, CacheKind::kSame, 128, 1, 16, 16, 2},
+    {"bf16_d128_rows", DType::kBFloat16, CacheKind::kSame, 128, 17, 16, 32, 2},
     {"bf16_d256", DType::kBFloat16, CacheKind::kSame, 256, 1, 16, 16, 1},
     {"fp16_d64", DType::kFloat16, CacheKind::kSame, 64, 1, 32, 32, 2},
-    {"fp16_d128", DType::kFloat16, CacheKind::kSame, 128, 1, 16, 16, PD_B16},
-    {"fp16_d128_rows", DType::kFloat16, CacheKind::kSame, 128, 17, 16, 32, PD_BW},
+    {"fp16_d128", DType::kFloat16, CacheKind::kSame, 128, 1, 16, 16, 2},
+    {"fp16_d128_rows", DType::kFloat16, CacheKind::kSame, 128, 17, 16, 32, 2},
     {"fp16_d256", DType::kFloat16, CacheKind::kSame, 256, 1, 16, 16, 1},
     {"bytes_d64", DType::kFloat16, CacheKind::kBytes, 64, 1, 32, 32, 2},
-    {"bytes_d128", DType::kFloat16, CacheKind::kBytes, 128, 1, 32, 32, PD_B8},
+    {"bytes_d128", DType::kFloat16, CacheKind::kBytes, 128, 1, 32, 32, 2},
     {"bytes_d256", DType::kFloat16, CacheKind::kBytes, 256, 1, 16, 16, 1},
     {"any_bf16_d256", DType::kBFloat16, CacheKind::kAny, 256, 1, 16, 16, 1},
     {"any_fp16_d256", DType::kFloat16, CacheKind::kAny, 256, 1, 16, 16, 1},

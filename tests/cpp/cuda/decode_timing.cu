@@ -259,19 +259,6 @@ int main(int argc, char** argv) {
       cuda::launch_decode(problems[i], workspace, workspace_size, device);
     }, instances);
     check(cudaGetLastError());
-#ifdef PD_PROFILE
-    {
-      std::vector<unsigned> t(4096);
-      cudaMemcpy(t.data(), static_cast<char*>(workspace) + 12288 * 4, 4096 * 4, cudaMemcpyDeviceToHost);
-      double mean[8] = {}, top[8] = {};
-      for (int b = 0; b < 264; ++b) for (int i = 1; i < 8; ++i) {
-        const double x = double(int(t[b * 12 + i] - t[b * 12])) / 1755.0;
-        mean[i] += x / 264; top[i] = std::max(top[i], x);
-      }
-      for (int i = 1; i < 8; ++i) std::printf(" %d:%.1f/%.1f", i, mean[i], top[i]);
-      std::printf("\n");
-    }
-#endif
     const Explanation e = cuda::explain_decode(problems[0], device);
     std::printf("%-5s %3d %3d %6d%s %6.0f %8.1f %8.1f %6.3f %6.2f %6.2f  %s\n",
                 r.fp8 ? "e4m3" : "bf16", r.q, r.batch, r.n, r.skewed ? "s" : " ", bytes / 1e6,
