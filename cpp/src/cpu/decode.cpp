@@ -1,6 +1,8 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
 // decode on the CPU: plan the call, then hand its items to the thread pool.
+#include "cpu/decode.h"
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -8,6 +10,7 @@
 
 #include "backend.h"
 #include "cpu/item.h"
+#include "cpu/levels.h"
 #include "cpu/plan.h"
 #include "cpu/thread_pool.h"
 #include "pagedecode/error.h"
@@ -53,8 +56,9 @@ Variant variant_of(const DecodeProblem& p, const Level& level) {
 
 }  // namespace
 
-void decode(const DecodeProblem& p) {
-  const Level& level = active_level();
+void decode(const DecodeProblem& p) { decode_at(p, active_level()); }
+
+void decode_at(const DecodeProblem& p, const Level& level) {
   const int threads = max_threads();
   const Plan plan = make_plan(p, threads);
   if (plan.units() == 0) return;

@@ -105,15 +105,9 @@ struct Variant {
 
 struct Level {
   const char* name;
-  bool (*runs)();  // whether this machine has it
   Variant (*variant)(DType q, DType k, DType v);
   // dst[i] = x[i] * scale for head_dim elements, rounded to `dtype` once.
   void (*store_row)(DType dtype, const float* x, float scale, int count, char* dst);
 };
-
-// Lowest first. The last that runs is used, unless PAGEDECODE_ISA names another.
-const Level* const* levels(int* count);
-// Throws InvalidArgument where PAGEDECODE_ISA names none, or one that this machine lacks.
-const Level& active_level();
 
 }  // namespace pagedecode::cpu

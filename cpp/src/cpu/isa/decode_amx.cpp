@@ -5,30 +5,8 @@
 #include "cpu/isa/level.h"
 #include "cpu/isa/levels.h"
 
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-#include <cpuid.h>
-
 namespace pagedecode::cpu {
 namespace {
-
-// NOTE: Linux gives the tiles to a process that asks: ARCH_REQ_XCOMP_PERM of XTILEDATA.
-bool runs() {
-#if defined(__linux__)
-  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512bw") ||
-      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq")) {
-    return false;
-  }
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  const bool tiles = (d >> 24 & 1) && (d >> 22 & 1);  // AMX-TILE, AMX-BF16
-  return tiles && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-#else
-  return false;
-#endif
-}
 
 Variant variant(DType q, DType k, DType v) {
   Variant r = fma_variant(q, k, v);
@@ -69,6 +47,6 @@ Variant variant(DType q, DType k, DType v) {
 
 }  // namespace
 
-const Level kLevelAmx = {"amx", &runs, &variant, &store_row};
+const Level kLevelAmx = {"amx", &variant, &store_row};
 
 }  // namespace pagedecode::cpu

@@ -5,15 +5,6 @@
 #include "cpu/isa/levels.h"
 
 namespace pagedecode::cpu {
-namespace {
-
-bool runs() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
-}
-
-}  // namespace
-
-const Level kLevelAvx2 = {"avx2", &runs, &fma_variant, &store_row};
+const Level kLevelAvx2 = {"avx2", &fma_variant, &store_row};
 
 }  // namespace pagedecode::cpu

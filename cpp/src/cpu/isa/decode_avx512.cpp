@@ -5,15 +5,6 @@
 #include "cpu/isa/levels.h"
 
 namespace pagedecode::cpu {
-namespace {
-
-bool runs() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-
-}  // namespace
-
-const Level kLevelAvx512 = {"avx512", &runs, &fma_variant, &store_row};
+const Level kLevelAvx512 = {"avx512", &fma_variant, &store_row};
 
 }  // namespace pagedecode::cpu

@@ -8,12 +8,6 @@
 namespace pagedecode::cpu {
 namespace {
 
-bool runs() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bf16");
-}
-
 Variant variant(DType q, DType k, DType v) {
   Variant r = fma_variant(q, k, v);
   if (q != DType::kBFloat16 || !fits_bfloat16(k)) return r;
@@ -33,6 +27,6 @@ Variant variant(DType q, DType k, DType v) {
 
 }  // namespace
 
-const Level kLevelAvx512Bf16 = {"avx512bf16", &runs, &variant, &store_row};
+const Level kLevelAvx512Bf16 = {"avx512bf16", &variant, &store_row};
 
 }  // namespace pagedecode::cpu

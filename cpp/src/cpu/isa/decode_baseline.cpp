@@ -5,12 +5,6 @@
 #include "cpu/isa/levels.h"
 
 namespace pagedecode::cpu {
-namespace {
-
-bool runs() { return true; }
-
-}  // namespace
-
-const Level kLevelBaseline = {"baseline", &runs, &fma_variant, &store_row};
+const Level kLevelBaseline = {"baseline", &fma_variant, &store_row};
 
 }  // namespace pagedecode::cpu
