@@ -18,8 +18,6 @@
 namespace pagedecode::cpu {
 namespace {
 
-// Partial states of one wave of units: what keeps a call's memory bounded.
-constexpr std::int64_t kWaveBytes = std::int64_t{32} << 20;
 // Tiles (about 1 us each) below which waking another thread costs more than it saves.
 constexpr std::int64_t kSerialTiles = 48;
 
@@ -66,7 +64,7 @@ void decode_at(const DecodeProblem& p, const Level& level) {
 
   Call call{p, plan, level, variant_of(p, level)};
   call.rotary = rotary.get();
-  call.slot_floats = plan.heads_per_unit * plan.max_block_rows * (2 + p.head_dim);
+  call.slot_floats = plan.slot_floats(p.head_dim);
   const std::int64_t all_slots = plan.sequences.back().slot_begin;
   const std::int64_t fit =
       kWaveBytes / (call.slot_floats * static_cast<std::int64_t>(sizeof(float)));
@@ -115,7 +113,12 @@ Explanation explain(const DecodeProblem& p) {
           std::to_string(serial ? 1 : threads) + (serial || threads == 1 ? " thread" : " threads");
   if (serial) e.why += "; too little work to wake others";
   if (p.batch_invariant) e.why += "; never split: batch_invariant";
-  if (p.num_splits > 0) e.why += "; num_splits was given";
+  if (p.num_splits > 0) {
+    e.why += "; num_splits was given";
+    if (plan.max_splits < p.num_splits) {
+      e.why += ", capped at one for each tile of keys and at " + std::to_string(kMaxSplits);
+    }
+  }
   if (p.rope.on) e.why += "; rows are rotated in float32 first";
   return e;
 }

@@ -11,8 +11,6 @@
 namespace pagedecode::cpu {
 namespace {
 
-// Splits of one sequence, however many are asked for: bounds the partial states of a unit.
-constexpr std::int64_t kMaxSplits = 128;
 // Items that each thread should find, so that the last to finish is not far behind.
 constexpr std::int64_t kItemsPerThread = 4;
 // A split shorter than this (tiles x heads) costs more in merging than it saves.
@@ -31,6 +29,8 @@ std::int64_t heads_of_unit(const DecodeProblem& p, std::int64_t row_blocks, int 
   const std::int64_t token_bytes = p.head_dim * (bytes_of(p.k.dtype) + bytes_of(p.v.dtype));
   const std::int64_t most = clamp64(kTileBytes / (kTileKeys * token_bytes), 1, kMaxUnitHeads);
   std::int64_t groups = ceil_div64(p.num_kv_heads, most);
+  // Splits that are asked for must fit a wave: 128 x 4 heads x 64 rows of D 256 are 34 MB.
+  if (p.num_splits > 0) groups = max64(groups, ceil_div64(p.num_kv_heads, 4));
   // Keys that may not be split leave the heads to be shared out.
   if (p.batch_invariant || p.num_splits > 0) {
     while (groups < p.num_kv_heads && groups * row_blocks < 2 * threads) ++groups;
@@ -52,11 +52,13 @@ std::int64_t tiles_of(const SequencePlan& s) {
   return ceil_div64(s.key_end, kTileKeys) - s.key_begin / kTileKeys;
 }
 
-std::int64_t splits_of(const DecodeProblem& p, std::int64_t tiles, std::int64_t tiles_an_item) {
+// `fit`: how many partial states of a unit a wave has room for.
+std::int64_t splits_of(const DecodeProblem& p, std::int64_t tiles, std::int64_t tiles_an_item,
+                       std::int64_t fit) {
   if (p.batch_invariant) return 1;
-  std::int64_t splits = p.num_splits > 0 ? p.num_splits : ceil_div64(tiles, tiles_an_item);
-  splits = min64(splits, min64(tiles, kMaxSplits));
-  return max64(splits, 1);
+  const std::int64_t splits =
+      p.num_splits > 0 ? p.num_splits : min64(ceil_div64(tiles, tiles_an_item), fit);
+  return clamp64(splits, 1, max64(min64(tiles, kMaxSplits), 1));
 }
 
 }  // namespace
@@ -97,6 +99,8 @@ Plan make_plan(const DecodeProblem& p, int threads) {
       threads == 1 ? INT64_MAX / 2
                    : max64(kMinTilesPerSplit, ceil_div64(plan.tiles, kItemsPerThread * threads));
 
+  const std::int64_t fit = kWaveBytes / (plan.slot_floats(p.head_dim) * 4);
+
   std::int64_t units = 0;
   std::int64_t items = 0;
   std::int64_t slots = 0;
@@ -104,7 +108,7 @@ Plan make_plan(const DecodeProblem& p, int threads) {
     s.unit_begin = units;
     s.item_begin = items;
     s.slot_begin = slots;
-    s.splits = splits_of(p, tiles_of(s), max64(tiles_an_item / plan.heads_per_unit, 1));
+    s.splits = splits_of(p, tiles_of(s), max64(tiles_an_item / plan.heads_per_unit, 1), fit);
     plan.max_splits = max64(plan.max_splits, s.row_blocks > 0 ? s.splits : 1);
     const std::int64_t own = s.row_blocks * plan.head_groups;
     units += own;

@@ -14,6 +14,11 @@
 
 namespace pagedecode::cpu {
 
+// Partial states of one wave of units: what keeps a call's memory bounded.
+inline constexpr std::int64_t kWaveBytes = std::int64_t{32} << 20;
+// Splits of one sequence, however many are asked for.
+inline constexpr std::int64_t kMaxSplits = 128;
+
 struct SequencePlan {
   std::int64_t unit_begin = 0;  // units, items and slots of the sequences before this one
   std::int64_t item_begin = 0;
@@ -42,6 +47,10 @@ struct Plan {
   std::int64_t tiles = 0;  // of all units and heads: what there is to do
 
   std::int64_t units() const { return sequences.back().unit_begin; }
+  // Of one split's partial state: (heads, rows, 2 + D).
+  std::int64_t slot_floats(std::int64_t head_dim) const {
+    return heads_per_unit * max64(max_block_rows, 1) * (2 + head_dim);
+  }
   // The sequence whose units include `unit`.
   std::int64_t sequence_of_unit(std::int64_t unit) const;
   std::int64_t sequence_of_item(std::int64_t item) const;
