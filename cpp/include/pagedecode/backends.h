@@ -23,7 +23,8 @@ PAGEDECODE_API Backends backends();
 // Threads of the CPU backend's pool; also PAGEDECODE_NUM_THREADS. InvalidArgument if n < 1.
 PAGEDECODE_API void set_num_threads(int n);
 PAGEDECODE_API int num_threads();
-// The instruction level that the CPU backend runs at: "baseline", "avx2", "avx512", "avx512bf16".
+// The instruction level that the CPU backend runs at: "baseline", "avx2", "avx512",
+// "avx512bf16", "amx".
 PAGEDECODE_API std::string cpu_isa();
 
 }  // namespace pagedecode

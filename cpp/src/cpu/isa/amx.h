@@ -10,6 +10,7 @@
 //   p_hi, p_lo (rows, kTileKeys) bfloat16: the A operand
 //   out (64 rows, padded D): the accumulator, row-major
 //
+// NOTE: these instructions take denormal bfloat16 (below 1.2e-38) for zero.
 // Rows beyond the item's are zeros or nobody's. One accumulator element is one chain of products
 // in key order, so a row's bits do not depend on the rows beside it.
 #pragma once
