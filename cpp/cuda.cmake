@@ -14,15 +14,21 @@ set(PAGEDECODE_CUDA_GENERIC_SOURCES
   src/cuda/decode/instances/any_bf16_d256.cu
   src/cuda/decode/instances/any_fp16_d256.cu
   src/cuda/decode/instances/bf16_d128.cu
+  src/cuda/decode/instances/bf16_d128_options.cu
   src/cuda/decode/instances/bf16_d128_rows.cu
   src/cuda/decode/instances/bf16_d256.cu
+  src/cuda/decode/instances/bf16_d256_options.cu
   src/cuda/decode/instances/bf16_d64.cu
   src/cuda/decode/instances/bytes_d128.cu
+  src/cuda/decode/instances/bytes_d128_options.cu
   src/cuda/decode/instances/bytes_d256.cu
+  src/cuda/decode/instances/bytes_d256_options.cu
   src/cuda/decode/instances/bytes_d64.cu
   src/cuda/decode/instances/fp16_d128.cu
+  src/cuda/decode/instances/fp16_d128_options.cu
   src/cuda/decode/instances/fp16_d128_rows.cu
   src/cuda/decode/instances/fp16_d256.cu
+  src/cuda/decode/instances/fp16_d256_options.cu
   src/cuda/decode/instances/fp16_d64.cu
 )
 

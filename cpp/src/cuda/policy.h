@@ -12,12 +12,10 @@
 namespace pagedecode::cuda {
 
 inline constexpr int kMaxStages = 6;
-inline constexpr int kBlockWarps = 4;
 
 struct Policy {
   int variant = -1;      // of kVariants; -1: none fits
-  int team_warps = 1;    // rows of a tile: 16 a warp
-  int warps = 0;
+  int team_log2 = 0;     // rows of a tile: 16 a warp
   int stages = 0;
   int blocks_per_sm = 0;
   std::size_t smem = 0;  // bytes of a block
@@ -33,14 +31,22 @@ constexpr CacheKind cache_kind(DType q, DType k, DType v, bool rope) {
   return bytes ? CacheKind::kBytes : CacheKind::kSame;
 }
 
+// Options that a plain variant does not have.
+PD_HOST_DEVICE bool needs_options(const DecodeProblem& p) {
+  return p.softcap > 0.0f || p.alibi_slopes || p.draft_mask.kind != MaskKind::kNone ||
+         (p.positions && p.window_left >= 0);
+}
+
 // The variant for `rows` query rows: the smallest head dim that holds D, then the one that is for
 // the most rows.
-constexpr int choose_variant(DType q, CacheKind cache, int head_dim, std::int64_t rows) {
+constexpr int choose_variant(DType q, CacheKind cache, bool options, int head_dim,
+                             std::int64_t rows) {
   int best = -1;
   for (int i = 0; i < kNumVariants; ++i) {
     const Variant& v = kVariants[i];
     if (v.cache != cache || v.head_dim < head_dim || v.min_rows > rows) continue;
     if (cache != CacheKind::kBytes && v.element != q) continue;
+    if (v.options != (options || cache == CacheKind::kAny)) continue;
     if (best < 0 || v.head_dim < kVariants[best].head_dim ||
         (v.head_dim == kVariants[best].head_dim && v.min_rows > kVariants[best].min_rows)) {
       best = i;
@@ -55,33 +61,30 @@ constexpr int log2_of(int x) {
   return n;
 }
 
-// As many blocks an SM as the variant wants, then as many stages as fit, at least two; fewer blocks,
-// then fewer warps, where shared memory is small (sm_86, sm_89: 99 KB). Tiles have at most 64 rows:
-// more rows take several passes, whose loads meet in L2.
-constexpr Policy choose_policy(DType q, CacheKind cache, int head_dim, std::int64_t rows,
-                               const DeviceInfo& device) {
+// As many blocks an SM as the variant wants, then as many stages as fit; fewer blocks where shared
+// memory is small (sm_86, sm_89: 99 KB). Tiles have at most 64 rows: more rows take several passes,
+// whose loads meet in L2.
+constexpr Policy choose_policy(DType q, CacheKind cache, bool options, int head_dim,
+                               std::int64_t rows, const DeviceInfo& device) {
   Policy best;
-  best.variant = choose_variant(q, cache, head_dim, rows);
+  best.variant = choose_variant(q, cache, options, head_dim, rows);
   if (best.variant < 0) return best;
   const Variant& v = kVariants[best.variant];
-  while (best.team_warps < kBlockWarps && best.team_warps * kWarpRows < rows) best.team_warps *= 2;
-  for (int warps = kBlockWarps; warps >= best.team_warps; warps /= 2) {
-    for (int blocks = v.blocks_per_sm; blocks > 0; --blocks) {
-      // 1 KB of each block is the system's.
-      const int budget = (device.max_smem_optin + 1024) / blocks - 1024;
-      for (int stages = kMaxStages; stages > 1; --stages) {
-        Plan plan;
-        plan.warps = warps;
-        plan.stages = stages;
-        plan.rows_log2 = log2_of(best.team_warps * kWarpRows);
-        const int need = shared_plan(v, plan).total;
-        if (need > budget) continue;
-        best.warps = warps;
-        best.stages = stages;
-        best.blocks_per_sm = blocks;
-        best.smem = static_cast<std::size_t>(need);
-        return best;
-      }
+  while (1 << best.team_log2 < kWarps && kWarpRows << best.team_log2 < rows) ++best.team_log2;
+  for (int blocks = v.blocks_per_sm; blocks > 0; --blocks) {
+    // 1 KB of each block is the system's.
+    const int budget = (device.max_smem_optin + 1024) / blocks - 1024;
+    // One stage alone has no load in flight beside the one in use.
+    for (int stages = kMaxStages; stages > (blocks > 1 ? 1 : 0); --stages) {
+      Plan plan;
+      plan.stages = stages;
+      plan.rows_log2 = log2_of(kWarpRows << best.team_log2);
+      const int need = shared_plan(v, plan).total;
+      if (need > budget) continue;
+      best.stages = stages;
+      best.blocks_per_sm = blocks;
+      best.smem = static_cast<std::size_t>(need);
+      return best;
     }
   }
   best.variant = -1;

@@ -25,30 +25,38 @@ struct Variant {
   int min_rows;       // rows (m x group) from which this one is for
   int keys;           // that a warp loads at a time: 4 to 8 KB of K and V
   int step_keys;      // of one softmax step: `keys`, or those of two warps of a team
-  int blocks_per_sm;  // of 128 threads: 2 leave 255 registers a thread; 3 leave 168, and spill
+  bool options;       // soft-cap, ALiBi, draft masks, windows by given positions: a plain kernel has
+                      // none of them, and with that no spills and half the code to fetch at a start
+  int blocks_per_sm;  // of 160 threads: 2 leave 168 registers a thread
 
   constexpr int cache_bytes() const { return cache == CacheKind::kBytes ? 1 : 2; }
   constexpr int row_bytes() const { return head_dim * cache_bytes(); }
-  constexpr int stage_bytes() const { return 2 * keys * row_bytes(); }  // of one warp
+  constexpr int stage_bytes() const { return 2 * keys * row_bytes(); }  // of one warp's keys
 };
 
 inline constexpr int kWarpRows = 16;         // query rows of one warp
 inline constexpr int kExchangeColumns = 32;  // of accumulators, that the epilogue exchanges at a time
 
 inline constexpr Variant kVariants[] = {
-    {"bf16_d64", DType::kBFloat16, CacheKind::kSame, 64, 1, 32, 32, 2},
-    {"bf16_d128", DType::kBFloat16, CacheKind::kSame, 128, 1, 16, 16, 2},
-    {"bf16_d128_rows", DType::kBFloat16, CacheKind::kSame, 128, 17, 16, 32, 2},
-    {"bf16_d256", DType::kBFloat16, CacheKind::kSame, 256, 1, 16, 16, 1},
-    {"fp16_d64", DType::kFloat16, CacheKind::kSame, 64, 1, 32, 32, 2},
-    {"fp16_d128", DType::kFloat16, CacheKind::kSame, 128, 1, 16, 16, 2},
-    {"fp16_d128_rows", DType::kFloat16, CacheKind::kSame, 128, 17, 16, 32, 2},
-    {"fp16_d256", DType::kFloat16, CacheKind::kSame, 256, 1, 16, 16, 1},
-    {"bytes_d64", DType::kFloat16, CacheKind::kBytes, 64, 1, 32, 32, 2},
-    {"bytes_d128", DType::kFloat16, CacheKind::kBytes, 128, 1, 32, 32, 2},
-    {"bytes_d256", DType::kFloat16, CacheKind::kBytes, 256, 1, 16, 16, 1},
-    {"any_bf16_d256", DType::kBFloat16, CacheKind::kAny, 256, 1, 16, 16, 1},
-    {"any_fp16_d256", DType::kFloat16, CacheKind::kAny, 256, 1, 16, 16, 1},
+    {"bf16_d64", DType::kBFloat16, CacheKind::kSame, 64, 1, 32, 32, false, 2},
+    {"bf16_d128", DType::kBFloat16, CacheKind::kSame, 128, 1, 16, 16, false, 2},
+    {"bf16_d128_rows", DType::kBFloat16, CacheKind::kSame, 128, 17, 16, 32, false, 2},
+    {"bf16_d256", DType::kBFloat16, CacheKind::kSame, 256, 1, 16, 16, false, 1},
+    {"bf16_d128_options", DType::kBFloat16, CacheKind::kSame, 128, 1, 16, 16, true, 2},
+    {"bf16_d256_options", DType::kBFloat16, CacheKind::kSame, 256, 1, 16, 16, true, 1},
+    {"fp16_d64", DType::kFloat16, CacheKind::kSame, 64, 1, 32, 32, false, 2},
+    {"fp16_d128", DType::kFloat16, CacheKind::kSame, 128, 1, 16, 16, false, 2},
+    {"fp16_d128_rows", DType::kFloat16, CacheKind::kSame, 128, 17, 16, 32, false, 2},
+    {"fp16_d256", DType::kFloat16, CacheKind::kSame, 256, 1, 16, 16, false, 1},
+    {"fp16_d128_options", DType::kFloat16, CacheKind::kSame, 128, 1, 16, 16, true, 2},
+    {"fp16_d256_options", DType::kFloat16, CacheKind::kSame, 256, 1, 16, 16, true, 1},
+    {"bytes_d64", DType::kFloat16, CacheKind::kBytes, 64, 1, 32, 32, false, 2},
+    {"bytes_d128", DType::kFloat16, CacheKind::kBytes, 128, 1, 32, 32, false, 2},
+    {"bytes_d256", DType::kFloat16, CacheKind::kBytes, 256, 1, 16, 16, false, 1},
+    {"bytes_d128_options", DType::kFloat16, CacheKind::kBytes, 128, 1, 32, 32, true, 2},
+    {"bytes_d256_options", DType::kFloat16, CacheKind::kBytes, 256, 1, 16, 16, true, 1},
+    {"any_bf16_d256", DType::kBFloat16, CacheKind::kAny, 256, 1, 16, 16, true, 1},
+    {"any_fp16_d256", DType::kFloat16, CacheKind::kAny, 256, 1, 16, 16, true, 1},
 };
 inline constexpr int kNumVariants = sizeof(kVariants) / sizeof(kVariants[0]);
 
@@ -65,27 +73,16 @@ constexpr int find_variant(const char* name) {
   return -1;
 }
 
-// Where things lie in a block's dynamic shared memory.
-struct SharedPlan {
-  std::int32_t q;          // Q, or the epilogue's exchange; before it the ring of stages
-  std::int32_t work;       // rings of Work, one a warp
-  std::int32_t bad;        // bad-page bits [warps][stages]
-  std::int32_t flag;       // one word: whether this block is the last of an item
-  std::int32_t row_scale;  // float [rows], kBytes
-  std::int32_t total;
-};
-
-inline constexpr int kWorkBytes = 48;
-
-PD_HOST_DEVICE constexpr SharedPlan shared_plan(const Variant& v, const Plan& plan) {
+constexpr SharedPlan shared_plan(const Variant& v, const Plan& plan) {
   SharedPlan s{};
-  const int exchange = plan.warps * kWarpRows * (kExchangeColumns * 4 + 8);
+  const int exchange = kWarps * kWarpRows * (kExchangeColumns * 4 + 8);
   const int q = (1 << plan.rows_log2) * v.head_dim * 2;
-  s.q = plan.stages * plan.warps * v.stage_bytes();
+  s.q = plan.stages * kWarps * v.stage_bytes();
   s.work = s.q + (q > exchange ? q : exchange);
-  s.bad = s.work + plan.warps * (plan.stages + 1) * kWorkBytes;
-  s.flag = s.bad + plan.warps * plan.stages * 4;
-  s.row_scale = s.flag + 4;
+  s.header = s.work + (plan.stages + 1) * kWorkBytes;
+  s.barriers = s.header + plan.stages * kHeaderBytes;
+  s.flag = s.barriers + plan.stages * 4 * 8;
+  s.row_scale = s.flag + 16;
   s.total = s.row_scale + (v.cache == CacheKind::kBytes ? (1 << plan.rows_log2) * 4 : 0);
   return s;
 }

@@ -6,18 +6,19 @@
 #pragma once
 
 #include "cuda/decode/mainloop.cuh"
+#include "cuda/decode/pipeline.cuh"
 #include "cuda/merge/merge.cuh"
 
 namespace pagedecode::cuda {
 
 // Shared memory of the exchange, in Q's place.
 struct Exchange {
-  SoftmaxState* states;  // [warps][R]
-  float* values;         // [warps][R][kExchangeColumns]
+  SoftmaxState* states;  // [kWarps][R]
+  float* values;         // [kWarps][R][kExchangeColumns]
 
-  __device__ Exchange(std::uint8_t* at, const Plan& plan)
+  __device__ explicit Exchange(std::uint8_t* at)
       : states(reinterpret_cast<SoftmaxState*>(at)),
-        values(reinterpret_cast<float*>(at + plan.warps * kWarpRows * 8)) {}
+        values(reinterpret_cast<float*>(at + kWarps * kWarpRows * 8)) {}
 };
 
 template <class Traits>
@@ -25,18 +26,19 @@ __device__ inline void write_state(const DecodeProblem& p, const Plan& plan, con
                                    int head, Mainloop<Traits>& mainloop, std::uint8_t* smem) {
   constexpr int kR = kWarpRows;
   constexpr int kColumns = kExchangeColumns;
-  const Exchange shared(smem, plan);
+  const Exchange shared(smem);
   const SequenceView s = view_of(w);
-  const int warp = threadIdx.x / 32;
+  const int thread = thread_index();
+  const int warp = thread / 32;
   const bool running = plan.partition == Partition::kWholeItems && w.splits > 1;
   const bool final = w.splits == 1 || (running && w.split == w.splits - 1);
-  const int teams = plan.warps / plan.team_warps;
+  const int teams = kWarps >> plan.team_log2;
   const std::int64_t slot_index = w.splits == 1 ? 0 : slot_of(p, plan, w.origin, head, w.split);
   const Slot slot{plan.partials + slot_index * plan.slot_floats, plan.rows(), Traits::kHeadDim};
 
   mainloop.softmax.reduce();
-  __syncthreads();  // no one reads Q any more
-  if (threadIdx.x % 4 == 0) {
+  BlockState<Traits>::sync_consumers();  // no one reads Q any more
+  if (thread % 4 == 0) {
 #pragma unroll
     for (int r = 0; r < Mainloop<Traits>::kRows; ++r) {
       shared.states[warp * kR + fragment_row(r)] = {mainloop.softmax.ref[r],
@@ -51,7 +53,7 @@ __device__ inline void write_state(const DecodeProblem& p, const Plan& plan, con
     SoftmaxState state{-INFINITY, 0.0f};
 #pragma unroll 1
     for (int team = 0; team < teams; ++team) {
-      const int at = (team * plan.team_warps + row / kR) * kR + row % kR;
+      const int at = ((team << plan.team_log2) + row / kR) * kR + row % kR;
       each_team(at, fold(state, shared.states[at]));
     }
     return state;
@@ -71,9 +73,9 @@ __device__ inline void write_state(const DecodeProblem& p, const Plan& plan, con
         }
       }
     }
-    __syncthreads();
+    BlockState<Traits>::sync_consumers();
 #pragma unroll 1
-    for (int task = threadIdx.x; task < tasks; task += blockDim.x) {
+    for (int task = thread; task < tasks; task += kWarps * 32) {
       const int row = task / (kColumns / 4);
       const int within = task % (kColumns / 4) * 4;
       const int column = first + within;
@@ -101,11 +103,11 @@ __device__ inline void write_state(const DecodeProblem& p, const Plan& plan, con
                   {acc.x * scale, acc.y * scale, acc.z * scale, acc.w * scale});
       }
     }
-    __syncthreads();
+    BlockState<Traits>::sync_consumers();
   }
   // States last: a running state is read by every column above.
 #pragma unroll 1
-  for (int row = threadIdx.x; row < rows; row += blockDim.x) {
+  for (int row = thread; row < rows; row += kWarps * 32) {
     SoftmaxState state = state_of(row, [](int, FoldWeights) {});
     if (running && w.split > 0) {
       SoftmaxState before = *slot.state(row);

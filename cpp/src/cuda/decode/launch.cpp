@@ -40,16 +40,16 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   Decision d;
   const CacheKind cache = cache_kind(p.q.dtype, p.k.dtype, p.v.dtype, p.rope.on);
   const std::int64_t max_rows = p.max_q * p.group;
-  d.policy = choose_policy(p.q.dtype, cache, p.head_dim, p.batch_invariant ? p.group : max_rows,
+  d.policy = choose_policy(p.q.dtype, cache, needs_options(p), p.head_dim, p.batch_invariant ? p.group : max_rows,
                            device);
   if (d.policy.variant < 0) return d;
   const Variant& v = kVariants[d.policy.variant];
   Plan& plan = d.plan;
-  plan.warps = d.policy.warps;
   plan.stages = d.policy.stages;
-  plan.team_warps = d.policy.team_warps;
-  plan.rows_log2 = log2_of(d.policy.team_warps * kWarpRows);
-  plan.tile_log2 = plan.unit_log2 = log2_of(d.policy.warps * v.keys);
+  plan.team_log2 = d.policy.team_log2;
+  plan.rows_log2 = log2_of(kWarpRows << d.policy.team_log2);
+  plan.tile_log2 = plan.unit_log2 = log2_of(kWarps * v.keys);
+  plan.shared = shared_plan(v, plan);
   plan.row_tiles_max = static_cast<std::int32_t>(
       std::max<std::int64_t>((max_rows + plan.rows() - 1) / plan.rows(), 1));
   plan.slot_floats = slot_floats(plan.rows(), v.head_dim);

@@ -21,7 +21,7 @@ cudaError_t launch_variant(const DecodeProblem& p, const Plan& plan, std::size_t
     if (error != cudaSuccess) return error;
     asked.fetch_or(bit, std::memory_order_release);
   }
-  kernel<<<plan.chunks * plan.heads, plan.warps * 32, smem, static_cast<cudaStream_t>(p.stream)>>>(
+  kernel<<<plan.chunks * plan.heads, (kWarps + 1) * 32, smem, static_cast<cudaStream_t>(p.stream)>>>(
       p, plan);
   return cudaPeekAtLastError();
 }

@@ -8,6 +8,7 @@
 #include "cuda/decode/convert.cuh"
 #include "cuda/decode/traits.h"
 #include "cuda/schedule/work.h"
+#include "cuda/thread.cuh"
 #include "rope.h"
 
 namespace pagedecode::cuda {
@@ -73,14 +74,14 @@ __device__ __forceinline__ float row_power(float largest) {
   return exp2f(static_cast<float>(exponent < -100 ? -100 : exponent));
 }
 
-// Asks for a work's rows of Q, so that they wait in L2 when the consumer gets there.
-__device__ __noinline__ inline void prefetch_q(const DecodeProblem& p, const Plan& plan,
+// Asks for a work's rows of Q, so that they wait in L2 when the consumers get there. By one warp.
+__device__ __forceinline__ void prefetch_q(const DecodeProblem& p, const Plan& plan,
                                                const Work& w, int head) {
   const SequenceView s = view_of(w);
   const int row_bytes = p.head_dim * 2;
   const int lines = (row_bytes + 127) / 128;
   const auto* q = static_cast<const std::uint8_t*>(p.q.data);
-  for (int at = threadIdx.x; at < plan.rows() * lines; at += blockDim.x) {
+  for (int at = lane_index(); at < plan.rows() * lines; at += 32) {
     const int f = w.row0 + at / lines;
     if (f >= s.m * p.group) break;
     const int i = plan.row_of(f);
@@ -97,7 +98,8 @@ __device__ inline void load_q(const DecodeProblem& p, const Plan& plan, const Wo
   constexpr int kChunks = Traits::kHeadDim / 8;  // of a row
   const SequenceView s = view_of(w);
   const typename Traits::QLayout layout;
-  for (int at = threadIdx.x; at < plan.rows() * kChunks; at += blockDim.x) {
+#pragma unroll 2
+  for (int at = thread_index(); at < plan.rows() * kChunks; at += kWarps * 32) {
     const int row = at / kChunks;
     const int column = at % kChunks * 8;
     const int f = w.row0 + row;

@@ -20,7 +20,7 @@ namespace pagedecode::cuda {
 // Column of O of a thread's accumulator (e, ., n), e of {0, 1}.
 template <class Traits>
 __device__ __forceinline__ int output_column(int e, int n) {
-  const int t = threadIdx.x % 4;
+  const int t = lane_index() % 4;
   return Traits::kBytes ? (n / 2) * 16 + 4 * t + 2 * e + n % 2 : n * 8 + 2 * t + e;
 }
 

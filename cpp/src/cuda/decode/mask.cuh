@@ -8,28 +8,30 @@
 #include "cuda/decode/traits.h"
 #include "cuda/merge/state.h"
 #include "cuda/schedule/work.h"
+#include "cuda/thread.cuh"
 
 namespace pagedecode::cuda {
 
 // A thread's row `r` of {0, 1}, counted from the warp's first.
-__device__ __forceinline__ int fragment_row(int r) { return r * 8 + (threadIdx.x % 32) / 4; }
+__device__ __forceinline__ int fragment_row(int r) { return r * 8 + lane_index() / 4; }
 // Key of a thread's column `c` (0 .. S / 4 - 1), counted from the step's first.
 __device__ __forceinline__ int fragment_key(int c) {
-  return (c / 2) * 8 + (threadIdx.x % 4) * 2 + c % 2;
+  return (c / 2) * 8 + (lane_index() % 4) * 2 + c % 2;
 }
 
 // Keys before this one may be hidden from some row of the tile by its window; a lower bound of the
 // tile's interior. Every lane gets it.
-__device__ __noinline__ inline std::int32_t window_edge(const DecodeProblem& p, const Plan& plan,
+template <bool kPositions>
+__device__ __forceinline__ std::int32_t window_edge(const DecodeProblem& p, const Plan& plan,
                                            const Work& w) {
   if (p.window_left < 0) return 0;
   const SequenceView s = view_of(w);
   const std::int64_t last = min64(plan.row_of(w.row0 + plan.rows() - 1), s.m - 1);
   std::int64_t edge = 0;
-  if (!p.positions) {
+  if (!kPositions || !p.positions) {
     edge = load_row(p, s, last).min_position;
   } else {
-    for (std::int64_t i = plan.row_of(w.row0) + threadIdx.x % 32; i <= last; i += 32) {
+    for (std::int64_t i = plan.row_of(w.row0) + lane_index(); i <= last; i += 32) {
       edge = max64(edge, load_row(p, s, i).min_position);
     }
 #pragma unroll
@@ -64,9 +66,9 @@ __device__ __forceinline__ std::uint32_t hidden_by_ranges(const DecodeProblem& p
   return hidden;
 }
 
-// The same for any mask; a call, since it is long and rare.
+// The same for any mask.
 template <int kCols>
-__device__ __noinline__ std::uint32_t hidden_by_rule(const DecodeProblem& p, const Plan& plan,
+__device__ inline std::uint32_t hidden_by_rule(const DecodeProblem& p, const Plan& plan,
                                                      const Work& w, int row0, int key0) {
   const SequenceView s = view_of(w);
   std::uint32_t hidden = 0;

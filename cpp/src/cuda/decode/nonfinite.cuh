@@ -2,16 +2,15 @@
 //
 // NaN and infinities in V under a mask. A masked probability is 0, but 0 times NaN is NaN: in a
 // tile that some row sees in part, V's non-finite elements are set to zero in shared memory before
-// the product, and added by hand to the rows that do see them. Only masked tiles are looked at;
-// finding something is rare, and may be slow.
+// the product, and the rows that do see such a key become NaN. (In tiles that every row sees, the
+// product itself spreads them, column by column.)
 #pragma once
 
 #include "cuda/decode/mainloop.cuh"
 
 namespace pagedecode::cuda {
 
-// Bits of the exponent (or whole payload) that are all ones in a value that is not finite, of the
-// 16-bit unit x's low and high halves or of its four bytes: returns a mask of the elements to clear.
+// Of a word of elements: all ones where one is not finite.
 __device__ __forceinline__ std::uint32_t nonfinite_elements(DType type, std::uint32_t x) {
   switch (type) {
     case DType::kFloat16:
@@ -27,65 +26,44 @@ __device__ __forceinline__ std::uint32_t nonfinite_elements(DType type, std::uin
   }
 }
 
-// `tile`: V of a step, of a type as it lies in shared memory. `sync` is a barrier of the warps that
-// read it; all of them call this with the same tile.
+// `tile`: V of a step, of a type as it lies in shared memory; `hidden` as of hidden_by_ranges.
+// `sync` is a barrier of the warps that read the tile; all of them call this with the same one.
 template <class Traits, class Sync>
-__device__ inline void take_out_nonfinite(const DecodeProblem& p, const Plan& plan, const Work& w,
-                                          int row0, int key0, DType type, std::uint8_t* tile,
-                                          Mainloop<Traits>& mainloop, Sync&& sync) {
+__device__ __forceinline__ void take_out_nonfinite(DType type, std::uint32_t hidden,
+                                                   std::uint8_t* tile, Mainloop<Traits>& mainloop,
+                                                   Sync&& sync) {
   constexpr int kWords = Traits::kStepKeys * Traits::kRowBytes / 4;
+  constexpr int kRowWords = Traits::kRowBytes / 4;
+  // Words of an 8-row block lie in atoms of 8 rows by up to 128 bytes.
+  constexpr int kAtomRow = kRowWords < 32 ? kRowWords : 32;
   auto* words = reinterpret_cast<std::uint32_t*>(tile);
-  const int lane = threadIdx.x % 32;
-  std::uint32_t found = 0;
+  const int lane = lane_index();
+  std::uint32_t keys = 0;
 #pragma unroll 4
-  for (int i = lane; i < kWords; i += 32) found |= nonfinite_elements(type, words[i]);
-  if (!__any_sync(~0u, found)) return;
-
-  // Key by key: a lane reads its share of the row, keeps what is not finite, and the threads of the
-  // accumulators fetch it from there.
-  constexpr int kShare = Traits::kHeadDim / 32;
-  const SequenceView s = view_of(w);
-  const auto layout = typename Traits::KvLayout{};
-#pragma unroll 1
-  for (int key = 0; key < Traits::kStepKeys; ++key) {
-    if (key0 + key >= w.end || key0 + key < w.begin) continue;
-    float bad[kShare];
-#pragma unroll 1
-    for (int j = 0; j < kShare; ++j) {
-      const int d = lane * kShare + j;
-      const auto* at = tile + 2 * layout(key, d * int(sizeof(typename Traits::Cache)) / 2) +
-                       (Traits::kBytes ? d % 2 : 0);
-      const float v = float_from(type, at);
-      const float kept = isfinite(v) ? 0.0f : v;
+  for (int i = lane; i < kWords; i += 32) {
+    const int key = i / (8 * kRowWords) * 8 + i / kAtomRow % 8;
+    keys |= std::uint32_t(nonfinite_elements(type, words[i]) != 0) << key;
+  }
+  keys = __reduce_or_sync(~0u, keys);
+  if (keys == 0) return;
+  constexpr int kCols = Traits::kStepKeys / 4;
 #pragma unroll
-      for (int x = 0; x < kShare; ++x) {
-        if (x == j) bad[x] = kept;
-      }
+  for (int r = 0; r < 2; ++r) {
+    bool sees = false;
+#pragma unroll
+    for (int c = 0; c < kCols; ++c) {
+      sees |= (keys >> fragment_key(c) & 1) && !(hidden >> (r * kCols + c) & 1);
     }
-    bool sees[2];
-#pragma unroll 1
-    for (int r = 0; r < 2; ++r) {
-      const int i = plan.row_of(row0 + fragment_row(r));
-      const bool yes = i < s.m && visible(p, s, load_row(p, s, i), key0 + key);
-      (r == 0 ? sees[0] : sees[1]) = yes;
-    }
+    const std::uint32_t who = __ballot_sync(~0u, sees) >> (lane / 4 * 4) & 0xf;
+    if (who == 0) continue;
 #pragma unroll
     for (int n = 0; n < Traits::kHeadDim / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int d = output_column<Traits>(e, n);
-        float v = 0.0f;
-#pragma unroll
-        for (int x = 0; x < kShare; ++x) {
-          const float y = __shfl_sync(~0u, bad[x], d / kShare);
-          if (d % kShare == x) v = y;
-        }
-        if (sees[0]) mainloop.rO(cute::make_coord(e, 0), 0, n) += v;
-        if (sees[1]) mainloop.rO(cute::make_coord(e, 1), 0, n) += v;
-      }
+      mainloop.rO(cute::make_coord(0, r), 0, n) = NAN;
+      mainloop.rO(cute::make_coord(1, r), 0, n) = NAN;
     }
   }
   sync();  // everyone has looked
+#pragma unroll 1
   for (int i = lane; i < kWords; i += 32) words[i] &= ~nonfinite_elements(type, words[i]);
   sync();
 }

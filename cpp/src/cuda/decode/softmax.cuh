@@ -9,6 +9,7 @@
 
 #include "cuda/decode/traits.h"
 #include "cuda/merge/state.h"
+#include "cuda/thread.cuh"
 
 namespace pagedecode::cuda {
 
@@ -60,7 +61,7 @@ struct OnlineSoftmax {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const std::uint32_t who = __ballot_sync(~0u, over >> r & 1);
-        const bool move = (who >> (threadIdx.x % 32 / 4 * 4) & 0xf) != 0;
+        const bool move = (who >> (lane_index() / 4 * 4) & 0xf) != 0;
         float top = -INFINITY;
 #pragma unroll
         for (int c = 0; c < kCols; ++c) {

@@ -2,14 +2,13 @@
 //
 // The compile-time side of one instance: element types, tiles, layouts of shared memory.
 //
-//   T = kKeys      keys of the tile that one warp loads at a time
-//   S = kStepKeys  keys of one softmax step: T, or 2 T, of two warps of a team
+//   T = kKeys      keys of a stage for each of the four warps that consume
+//   S = kStepKeys  keys of one softmax step: T, or 2 T
 //   D = kHeadDim   padded head dim
 //   R = kWarpRows  query rows of one warp
 //
-// Shared memory of a block:  load ring [stages] of (K [warps] (T, D), V [warps] (T, D));
-//                            Q (rows, D), in whose place the epilogue exchanges accumulators;
-//                            rings of Work, bad-page bits.
+// Shared memory of a block: ring of stages of (K (4 T, D), V (4 T, D)); Q (rows, D), in whose place
+// the epilogue exchanges accumulators; what SharedPlan lists.
 #pragma once
 
 #include <cute/tensor.hpp>
@@ -26,6 +25,7 @@ struct DecodeTraits {
   static constexpr bool kBytes = kVariant.cache == CacheKind::kBytes;
   // K and V pass through registers on their way to shared memory, for what cp.async cannot do.
   static constexpr bool kConverting = kVariant.cache == CacheKind::kAny;
+  static constexpr bool kOptions = kVariant.options;
   // Of the matrix products, Q and P.
   using Element = std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t,
                                      cute::bfloat16_t>;
@@ -35,7 +35,6 @@ struct DecodeTraits {
   static constexpr int kRowBytes = kVariant.row_bytes();
   static constexpr int kKeys = kVariant.keys;
   static constexpr int kStepKeys = kVariant.step_keys;
-  static constexpr int kTileBytes = kKeys * kRowBytes;  // K, or V, of a warp
   // Q is read from shared memory again for each step where accumulators leave it no registers.
   static constexpr bool kQInRegisters = kHeadDim <= 128;
 
@@ -64,10 +63,9 @@ struct DecodeTraits {
                                cute::Stride<cute::Int<kStepKeys>, cute::_1>>{}));
   using QLayout = decltype(swizzled<kWarpRows, kHeadDim>());  // (R, D)
 
-  // K's tile of a warp; V's lies warps * kTileBytes behind it.
-  PD_HOST_DEVICE static int tile_offset(const Plan& plan, int stage, int warp) {
-    return (2 * stage * plan.warps + warp) * kTileBytes;
-  }
+  static constexpr int kStageKeys = kWarps * kKeys;
+  static constexpr int kHalfBytes = kStageKeys * kRowBytes;  // K, or V, of a stage
+  using StageLayout = decltype(swizzled<kStageKeys, kUnits>());  // (kStageKeys, kUnits)
 };
 
 }  // namespace pagedecode::cuda

@@ -5,29 +5,33 @@
 #pragma once
 
 #include "cuda/merge/sink.cuh"
+#include "cuda/thread.cuh"
 
 namespace pagedecode::cuda {
 
 // Whether this block is the last of `splits` to arrive; its partial state is written before, by
 // any of its threads. Every thread of the block calls it. Afterwards the others' states can be read.
-__device__ inline bool arrive_last(std::uint32_t* counter, std::int32_t splits, bool* shared) {
+template <class Sync>
+__device__ inline bool arrive_last(std::uint32_t* counter, std::int32_t splits, bool* shared,
+                                   Sync&& sync) {
   __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
+  sync();
+  if (thread_index() == 0) {
     const bool last = atomicAdd(counter, 1u) + 1 == static_cast<std::uint32_t>(splits);
     if (last) *counter = 0;
     __threadfence();
     *shared = last;
   }
-  __syncthreads();
+  sync();
   return *shared;
 }
 
 // Folds `count` splits of an item, every `step`-th from `first` on, in order: to its rows if
 // `final`, else to the slot of `first`.
-template <int kHeadDim>
-__device__ __noinline__ void fold_slots(const DecodeProblem& p, const Plan& plan, const Work& w,
-                                        int head, int first, int count, int step, bool final) {
+template <int kHeadDim, class Sync>
+__device__ __forceinline__ void fold_slots(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                           int head, int first, int count, int step, bool final,
+                                           int threads, Sync&& sync) {
   // Loads in flight: a merge waits for L2, and one block has few threads.
   constexpr int kBatch = 8;
   constexpr int kColumns = kHeadDim / 4;
@@ -41,7 +45,7 @@ __device__ __noinline__ void fold_slots(const DecodeProblem& p, const Plan& plan
   const std::int64_t apart = (slot_of(p, plan, w.origin, head, first + 2 * step) -
                               slot_of(p, plan, w.origin, head, first + step)) * floats;
 #pragma unroll 1
-  for (int at = threadIdx.x; at < rows * kColumns; at += blockDim.x) {
+  for (int at = thread_index(); at < rows * kColumns; at += threads) {
     const int row = at / kColumns;
     const int column = at % kColumns * 4;
     const std::int64_t state_at = 2 * row;
@@ -85,8 +89,8 @@ __device__ __noinline__ void fold_slots(const DecodeProblem& p, const Plan& plan
     if (column == 0) store_lse(p, s, i, q_head, r.lse);
   }
   if (final) return;
-  __syncthreads();  // the first slot's states have been read
-  for (int row = threadIdx.x; row < rows; row += blockDim.x) {
+  sync();  // the first slot's states have been read
+  for (int row = thread_index(); row < rows; row += threads) {
     const float2 left = __ldcg(reinterpret_cast<const float2*>(slot0 + 2 * row));
     SoftmaxState state{left.x, left.y};
     const float* from = slot1;
@@ -118,27 +122,26 @@ struct MergeTree {
   }
 };
 
-// After a block has written its split's partial state: folds what it is the last one for.
-template <int kHeadDim>
+// After a block's `threads` threads have written its split's partial state: folds what it is the
+// last one for. `sync` is their barrier.
+template <int kHeadDim, class Sync>
 __device__ inline void merge_splits(const DecodeProblem& p, const Plan& plan, const Work& w,
-                                    int head, bool* shared) {
+                                    int head, bool* shared, int threads, Sync&& sync) {
   const MergeTree tree(plan, w.splits);
   const int group = w.split / tree.fan;
-  const int size = tree.size(group, w.splits);
-  std::uint32_t* counter = plan.counters + counter_of(p, plan, w.origin, head);
-  if (tree.groups == 1) {
-    if (arrive_last(counter, size, shared)) {
-      fold_slots<kHeadDim>(p, plan, w, head, 0, size, 1, true);
-    }
-    return;
-  }
   // Of the group's first block, which is split 0 of one item at most, and a later split of one.
   const std::int32_t block = w.origin + group * tree.fan * plan.heads;
-  std::uint32_t* group_counter = plan.counters + kMaxBlocks + 2 * block + (group == 0);
-  if (!arrive_last(group_counter, size, shared)) return;
-  fold_slots<kHeadDim>(p, plan, w, head, group * tree.fan, size, 1, false);
-  if (!arrive_last(counter, tree.groups, shared)) return;
-  fold_slots<kHeadDim>(p, plan, w, head, 0, tree.groups, tree.fan, true);
+  std::uint32_t* counter = plan.counters + kMaxBlocks + 2 * block + (group == 0);
+  int first = group * tree.fan, count = tree.size(group, w.splits), step = 1;
+#pragma unroll 1
+  for (int level = tree.groups == 1; level < 2; ++level) {
+    if (level == 1) {
+      counter = plan.counters + counter_of(p, plan, w.origin, head);
+      if (tree.groups > 1) first = 0, count = tree.groups, step = tree.fan;
+    }
+    if (!arrive_last(counter, count, shared, sync)) return;
+    fold_slots<kHeadDim>(p, plan, w, head, first, count, step, level == 1, threads, sync);
+  }
 }
 
 }  // namespace pagedecode::cuda

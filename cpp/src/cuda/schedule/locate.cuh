@@ -9,12 +9,6 @@
 
 namespace pagedecode::cuda {
 
-// One copy of the code for locating and for walking: it is met cold.
-__device__ __noinline__ inline SequenceShape device_shape(const DecodeProblem& p,
-                                                          const Plan& plan, std::int32_t b) {
-  return load_shape(p, plan, b);
-}
-
 // Inclusive scan over the block's threads; `scratch` has one entry a warp. Ends with a barrier.
 __device__ inline std::int32_t block_inclusive_scan(std::int32_t x, std::int32_t* scratch) {
   const int lane = threadIdx.x % 32;
@@ -58,7 +52,7 @@ __device__ inline ChunkStart locate_chunk(const DecodeProblem& p, const Plan& pl
     std::int32_t units = 0;
 #pragma unroll 1
     for (std::int32_t b = from; b < to; ++b) {
-      const SequenceShape x = device_shape(p, plan, b);
+      const SequenceShape x = load_shape(p, plan, b);
       units += x.row_tiles * x.units;
     }
     const std::int32_t inclusive = block_inclusive_scan(units, shared.warp_sums);

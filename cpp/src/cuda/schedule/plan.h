@@ -31,11 +31,25 @@ inline constexpr int kCounters = 3 * kMaxBlocks;
 
 enum class Partition : std::uint8_t { kBalanced, kWholeItems, kSplitItems };
 
+inline constexpr int kWarps = 4;        // that consume, of a block; one more loads
+inline constexpr int kWorkBytes = 48;
+inline constexpr int kHeaderBytes = 32;
+
+// Where things lie in a block's dynamic shared memory, after the ring of stages.
+struct SharedPlan {
+  std::int32_t q;          // Q, or the epilogue's exchange
+  std::int32_t work;       // ring of Work [stages + 1]
+  std::int32_t header;     // StageHeader [stages]
+  std::int32_t barriers;   // full and empty, of K and V [stages][4]
+  std::int32_t flag;       // one word: whether this block is the last of an item
+  std::int32_t row_scale;  // float [rows], kBytes
+  std::int32_t total;
+};
+
 // What the host decided, from shapes and options only. A kernel takes it by value.
 struct Plan {
   std::int32_t rows_log2 = 4;    // flattened query rows (m x group) of a tile
-  std::int32_t team_warps = 1;   // warps that share the keys of a tile, each with rows of its own
-  std::int32_t warps = 4;        // of a block
+  std::int32_t team_log2 = 0;    // warps that share the keys of a tile, each with rows of its own
   std::int32_t stages = 3;       // of the load pipeline
   std::int32_t tile_log2 = 6;    // keys of one step of a block
   std::int32_t unit_log2 = 6;    // keys of a unit: a tile, or more where units would pass 2^31
@@ -49,8 +63,10 @@ struct Plan {
   std::int64_t slot_floats = 0;  // floats of one partial state
   std::uint32_t* counters = nullptr;  // zero between calls
   float* partials = nullptr;          // [slots, slot_floats]
+  SharedPlan shared{};
 
   PD_HOST_DEVICE std::int32_t rows() const { return 1 << rows_log2; }
+  PD_HOST_DEVICE std::int32_t team_warps() const { return 1 << team_log2; }
   PD_HOST_DEVICE std::int32_t tile_keys() const { return 1 << tile_log2; }
   // Row i of flattened row f (i * group + j).
   PD_HOST_DEVICE std::int32_t row_of(std::int32_t f) const {

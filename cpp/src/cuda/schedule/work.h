@@ -23,7 +23,8 @@ struct Work {
   std::int32_t split;   // of `splits`; 1: the result is final
   std::int32_t splits;
   std::int32_t origin;  // names the item among those that are split: see slot_of, counter_of
-  std::int32_t unused[2];
+  std::int32_t head;    // KV head
+  std::int32_t unused;
 };
 static_assert(sizeof(Work) == 48);
 

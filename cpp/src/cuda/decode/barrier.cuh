@@ -1,0 +1,49 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// mbarriers of shared memory, as sm_80 has them. Raw PTX: CuTe's wrappers begin at sm_90.
+#pragma once
+
+#include <cute/arch/util.hpp>
+
+#include <cstdint>
+
+namespace pagedecode::cuda {
+
+struct Barrier {
+  std::uint64_t state;
+
+  __device__ __forceinline__ std::uint32_t address() {
+    return cute::cast_smem_ptr_to_uint(&state);
+  }
+  __device__ __forceinline__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address()), "r"(arrivals));
+  }
+  // One arrival; what this thread wrote before is visible to who waits.
+  __device__ __forceinline__ void arrive() {
+    asm volatile("{\n.reg .b64 t;\nmbarrier.arrive.shared.b64 t, [%0];\n}" ::"r"(address())
+                 : "memory");
+  }
+  // One arrival, once this thread's cp.async copies so far have landed.
+  __device__ __forceinline__ void arrive_after_copies() {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address()) : "memory");
+  }
+  // Waits for the end of the phase of this parity.
+  __device__ __forceinline__ void wait(std::uint32_t parity) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n.reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(address()), "r"(parity) : "memory");
+#else
+    asm volatile(
+        "{\n.reg .pred p;\nAGAIN:\nmbarrier.test_wait.parity.shared.b64 p, [%0], %1;\n"
+        "@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(address()), "r"(parity) : "memory");
+#endif
+  }
+};
+
+// A barrier of some of a block's warps.
+__device__ __forceinline__ void named_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+}  // namespace pagedecode::cuda
