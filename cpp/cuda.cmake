@@ -5,12 +5,22 @@
 
 # Host code: checks, policy, dispatch, workspace, streams. Sees the CUDA runtime and CUTLASS.
 target_sources(pagedecode PRIVATE
-  src/cuda/no_cuda.cpp # until the first source of the backend is here
+  src/cuda/check/check_contents.cpp
   src/cuda/decode/launch.cpp
+  src/cuda/dispatch.cpp
+  src/cuda/runtime/device_query.cpp
+  src/cuda/runtime/error.cpp
+  src/cuda/runtime/status.cpp
+  src/cuda/runtime/workspace.cpp
 )
 
 # Runs on any GPU from sm_80 on: SASS for 80 and 90a, PTX for 80.
+set(PAGEDECODE_CUDA_ARCHITECTURES "80;90a-real" CACHE STRING
+  "Architectures of these sources; one alone halves a developer's build")
+mark_as_advanced(PAGEDECODE_CUDA_ARCHITECTURES)
 set(PAGEDECODE_CUDA_GENERIC_SOURCES
+  src/cuda/append/append.cu
+  src/cuda/check/gather_indices.cu
   src/cuda/decode/instances/any_bf16_d256.cu
   src/cuda/decode/instances/any_fp16_d256.cu
   src/cuda/decode/instances/bf16_d128.cu
@@ -30,6 +40,9 @@ set(PAGEDECODE_CUDA_GENERIC_SOURCES
   src/cuda/decode/instances/fp16_d256.cu
   src/cuda/decode/instances/fp16_d256_options.cu
   src/cuda/decode/instances/fp16_d64.cu
+  src/cuda/merge_states/merge_states.cu
+  src/cuda/move/move.cu
+  src/cuda/slots/slots.cu
 )
 
 # Hopper only: wgmma and TMA.
@@ -52,7 +65,7 @@ function(pagedecode_cuda_objects name architectures)
   target_sources(pagedecode PRIVATE $<TARGET_OBJECTS:${name}>)
 endfunction()
 
-pagedecode_cuda_objects(pagedecode_cuda_generic "80;90a-real" ${PAGEDECODE_CUDA_GENERIC_SOURCES})
+pagedecode_cuda_objects(pagedecode_cuda_generic "${PAGEDECODE_CUDA_ARCHITECTURES}" ${PAGEDECODE_CUDA_GENERIC_SOURCES})
 pagedecode_cuda_objects(pagedecode_cuda_hopper "90a-real" ${PAGEDECODE_CUDA_HOPPER_SOURCES})
 
 target_link_libraries(pagedecode PRIVATE $<BUILD_INTERFACE:pagedecode_cutlass> CUDA::cudart_static)
