@@ -34,6 +34,7 @@ set(PAGEDECODE_CUDA_GENERIC_SOURCES
   src/cuda/decode/instances/bytes_d256.cu
   src/cuda/decode/instances/bytes_d256_options.cu
   src/cuda/decode/instances/bytes_d64.cu
+  src/cuda/decode/instances/e4m3_d128.cu
   src/cuda/decode/instances/fp16_d128.cu
   src/cuda/decode/instances/fp16_d128_options.cu
   src/cuda/decode/instances/fp16_d128_rows.cu

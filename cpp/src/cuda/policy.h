@@ -28,7 +28,8 @@ constexpr bool is_one_byte(DType t) {
 constexpr CacheKind cache_kind(DType q, DType k, DType v, bool rope) {
   const bool bytes = is_one_byte(k) && is_one_byte(v);
   if (rope || (!bytes && (k != q || v != q))) return CacheKind::kAny;
-  return bytes ? CacheKind::kBytes : CacheKind::kSame;
+  if (!bytes) return CacheKind::kSame;
+  return k == DType::kFloat8E4M3 && v == k ? CacheKind::kE4M3 : CacheKind::kBytes;
 }
 
 // Options that a plain variant does not have.
@@ -37,20 +38,32 @@ PD_HOST_DEVICE bool needs_options(const DecodeProblem& p) {
          (p.positions && p.window_left >= 0);
 }
 
+// Whether a variant is right for a call, if not the best.
+constexpr bool fits(const Variant& v, DType q, CacheKind cache, bool options, int head_dim,
+                    std::int64_t rows) {
+  if (v.head_dim < head_dim || v.min_rows > rows) return false;
+  if (v.options != (options || cache == CacheKind::kAny)) return false;
+  if (v.cache_bytes() == 1) {
+    return v.cache == cache || (v.cache == CacheKind::kBytes && cache == CacheKind::kE4M3);
+  }
+  return v.cache == cache && v.element == q;
+}
+
 // The variant for `rows` query rows: the smallest head dim that holds D, then the one that is for
-// the most rows.
+// the most rows, then the one for this cache alone.
 constexpr int choose_variant(DType q, CacheKind cache, bool options, int head_dim,
                              std::int64_t rows) {
   int best = -1;
   for (int i = 0; i < kNumVariants; ++i) {
     const Variant& v = kVariants[i];
-    if (v.cache != cache || v.head_dim < head_dim || v.min_rows > rows) continue;
-    if (cache != CacheKind::kBytes && v.element != q) continue;
-    if (v.options != (options || cache == CacheKind::kAny)) continue;
-    if (best < 0 || v.head_dim < kVariants[best].head_dim ||
-        (v.head_dim == kVariants[best].head_dim && v.min_rows > kVariants[best].min_rows)) {
-      best = i;
+    if (!fits(v, q, cache, options, head_dim, rows)) continue;
+    if (best >= 0) {
+      const Variant& b = kVariants[best];
+      if (v.head_dim > b.head_dim) continue;
+      if (v.head_dim == b.head_dim && v.min_rows < b.min_rows) continue;
+      if (v.head_dim == b.head_dim && v.min_rows == b.min_rows && v.cache != cache) continue;
     }
+    best = i;
   }
   return best;
 }

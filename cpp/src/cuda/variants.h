@@ -13,13 +13,14 @@ namespace pagedecode::cuda {
 
 enum class CacheKind : std::uint8_t {
   kSame,   // K and V in q's type
-  kBytes,  // K and V of 1-byte types, each its own; arithmetic in half
+  kE4M3,   // K and V float8_e4m3fn; arithmetic in half
+  kBytes,  // K and V of 1-byte types, each its own, told apart at run time; arithmetic in half
   kAny,    // whatever the contract allows, and RoPE on read: converted on the way, slower
 };
 
 struct Variant {
   const char* name;
-  DType element;      // of the matrix products; kBytes takes q of either 16-bit type
+  DType element;      // of the matrix products; 1-byte caches take q of either 16-bit type
   CacheKind cache;
   int head_dim;       // padded: takes what is smaller, too
   int min_rows;       // rows (m x group) from which this one is for
@@ -29,7 +30,7 @@ struct Variant {
                       // none of them, and with that no spills and half the code to fetch at a start
   int blocks_per_sm;  // of 160 threads: 2 leave 168 registers a thread
 
-  constexpr int cache_bytes() const { return cache == CacheKind::kBytes ? 1 : 2; }
+  constexpr int cache_bytes() const { return cache == CacheKind::kBytes || cache == CacheKind::kE4M3 ? 1 : 2; }
   constexpr int row_bytes() const { return head_dim * cache_bytes(); }
   constexpr int stage_bytes() const { return 2 * keys * row_bytes(); }  // of one warp's keys
 };
@@ -50,6 +51,7 @@ inline constexpr Variant kVariants[] = {
     {"fp16_d256", DType::kFloat16, CacheKind::kSame, 256, 1, 16, 16, false, 1},
     {"fp16_d128_options", DType::kFloat16, CacheKind::kSame, 128, 1, 16, 16, true, 2},
     {"fp16_d256_options", DType::kFloat16, CacheKind::kSame, 256, 1, 16, 16, true, 1},
+    {"e4m3_d128", DType::kFloat16, CacheKind::kE4M3, 128, 1, 32, 32, false, 2},
     {"bytes_d64", DType::kFloat16, CacheKind::kBytes, 64, 1, 32, 32, false, 2},
     {"bytes_d128", DType::kFloat16, CacheKind::kBytes, 128, 1, 32, 32, false, 2},
     {"bytes_d256", DType::kFloat16, CacheKind::kBytes, 256, 1, 16, 16, false, 1},
@@ -83,7 +85,7 @@ constexpr SharedPlan shared_plan(const Variant& v, const Plan& plan) {
   s.barriers = s.header + plan.stages * kHeaderBytes;
   s.flag = s.barriers + plan.stages * 4 * 8;
   s.row_scale = s.flag + 16;
-  s.total = s.row_scale + (v.cache == CacheKind::kBytes ? (1 << plan.rows_log2) * 4 : 0);
+  s.total = s.row_scale + (v.cache_bytes() == 1 ? (1 << plan.rows_log2) * 4 : 0);
   return s;
 }
 

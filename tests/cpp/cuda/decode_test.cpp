@@ -187,10 +187,10 @@ TEST_F(Decode, Rope) {
 
 TEST_F(Decode, ManySequences) {
   CaseSpec s = base("many");
-  s.m.assign(3000, 1);
+  s.m.assign(1500, 1);
   s.n.clear();
-  for (int b = 0; b < 3000; ++b) s.n.push_back(b % 7 == 0 ? 0 : b * 37 % 150);
-  for (int b = 0; b < 3000; b += 5) s.m[b] = b % 3;
+  for (int b = 0; b < 1500; ++b) s.n.push_back(b % 7 == 0 ? 0 : b * 37 % 150);
+  for (int b = 0; b < 1500; b += 5) s.m[b] = b % 3;
   s.num_q_heads = 4;
   expect_right(s);
   s.batch_invariant = true;
@@ -215,7 +215,7 @@ TEST_F(Decode, LongSplitSequences) {
         s.num_q_heads = 16;
         s.k = s.v = k;
         s.m = {rows, 1};
-        s.n = {9000, 20};
+        s.n = {5000, 20};
         s.num_splits = splits;
         expect_right(s);
       }
@@ -260,11 +260,11 @@ TEST_F(Decode, BatchInvariant) {
           }
           EXPECT_EQ(step.row_bits_at(one, 0), verify.row_bits(r, 0, i)) << "row " << i;
         }
-        for (int copies : {1, 60}) {
+        for (int copies : {1, 40}) {
           CaseSpec c = many;
           for (int x = 0; x < copies; ++x) {
             c.m.push_back(2);
-            c.n.push_back(500);
+            c.n.push_back(150);
           }
           DecodeCase beside(c);
           beside.copy_sequence_from(verify);

@@ -32,8 +32,8 @@ __device__ __forceinline__ void consume(const BlockState<Traits>& b, const Work&
   const int first = from * Traits::kKeys;  // of the stage's keys
   std::uint8_t* k_tile = b.k_stage(stage) + first * Traits::kRowBytes;
   std::uint8_t* v_tile = b.v_stage(stage) + first * Traits::kRowBytes;
-  const DType k_type = Traits::kConverting ? p.q.dtype : p.k.dtype;
-  const DType v_type = Traits::kConverting ? p.q.dtype : p.v.dtype;
+  const DType k_type = Traits::type_in_shared(p.k.dtype);
+  const DType v_type = Traits::type_in_shared(p.v.dtype);
   auto rS = cute::make_tensor<float>(typename Loop::SLayout{});
   mainloop.scores(q, k_tile, k_type, rS);
   const std::uint32_t bad = b.headers()[stage].bad[first / 32] >> first % 32;
@@ -168,11 +168,14 @@ __global__ void __launch_bounds__((kWarps + 1) * 32, Traits::kVariant.blocks_per
   const int head_lane = blockIdx.x % plan.heads;
   const int chunk = blockIdx.x / plan.heads;
   const BlockState<Traits> b{p, plan, smem};
+  auto& locate = *reinterpret_cast<LocateStorage*>(smem);
+  ChunkStart start;
+  const bool alone = p.batch <= kWarpLocates;
   if (threadIdx.x == 0) b.init_barriers();
-  // Ends with a barrier of the block.
-  const ChunkStart start =
-      locate_chunk(p, plan, chunk, *reinterpret_cast<LocateStorage*>(smem));
+  __syncthreads();
+  if (!alone) start = locate_chunk<BlockScope>(p, plan, chunk, locate);
   if (threadIdx.x / 32 == kWarps) {
+    if (alone) start = locate_chunk<WarpScope>(p, plan, chunk, locate);
     Loader<Traits> loader(b);
 #pragma unroll 1
     for (int head = head_lane; head < p.num_kv_heads; head += plan.heads) {

@@ -22,7 +22,7 @@ namespace pagedecode::cuda {
 template <int kIndex>
 struct DecodeTraits {
   static constexpr Variant kVariant = kVariants[kIndex];
-  static constexpr bool kBytes = kVariant.cache == CacheKind::kBytes;
+  static constexpr bool kBytes = kVariant.cache_bytes() == 1;
   // K and V pass through registers on their way to shared memory, for what cp.async cannot do.
   static constexpr bool kConverting = kVariant.cache == CacheKind::kAny;
   static constexpr bool kOptions = kVariant.options;
@@ -44,6 +44,13 @@ struct DecodeTraits {
   // One warp; two n blocks at a time, for 4-matrix ldmatrix of B.
   using Mma = cute::TiledMMA<cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_1, cute::_1, cute::_1>>,
                              cute::Tile<cute::_16, cute::_16, cute::_16>>;
+
+  // The type of K or V in shared memory; a constant where the variant knows it.
+  __device__ __forceinline__ static DType type_in_shared(DType cache) {
+    if (kVariant.cache == CacheKind::kE4M3) return DType::kFloat8E4M3;
+    if (kVariant.cache == CacheKind::kBytes) return cache;
+    return kVariant.element;
+  }
 
   // Rows of 16-bit units, swizzled so that 8 rows of ldmatrix meet 8 different bank groups. Blocks
   // of 8 rows follow each other, so that the tiles of neighbouring warps are one longer tile.

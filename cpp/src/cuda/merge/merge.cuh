@@ -32,8 +32,10 @@ template <int kHeadDim, class Sync>
 __device__ __forceinline__ void fold_slots(const DecodeProblem& p, const Plan& plan, const Work& w,
                                            int head, int first, int count, int step, bool final,
                                            int threads, Sync&& sync) {
-  // Loads in flight: a merge waits for L2, and one block has few threads.
-  constexpr int kBatch = 8;
+  // Loads in flight: a merge waits for L2, and one block has few threads. A thread takes kTasks
+  // groups of four columns at a time, kBatch splits of each.
+  constexpr int kTasks = 4;
+  constexpr int kBatch = 4;
   constexpr int kColumns = kHeadDim / 4;
   const SequenceView s = view_of(w);
   const int rows = min(plan.rows(), w.m * p.group - w.row0);
@@ -44,61 +46,75 @@ __device__ __forceinline__ void fold_slots(const DecodeProblem& p, const Plan& p
       plan.partials + slot_of(p, plan, w.origin, head, first + step) * floats;
   const std::int64_t apart = (slot_of(p, plan, w.origin, head, first + 2 * step) -
                               slot_of(p, plan, w.origin, head, first + step)) * floats;
+  const int tasks = rows * kColumns;
+  const int values_at = 2 * plan.rows();
 #pragma unroll 1
-  for (int at = thread_index(); at < rows * kColumns; at += threads) {
-    const int row = at / kColumns;
-    const int column = at % kColumns * 4;
-    const std::int64_t state_at = 2 * row;
-    const std::int64_t values_at = 2 * plan.rows() + row * kHeadDim + column;
-    const float2 left = __ldcg(reinterpret_cast<const float2*>(slot0 + state_at));
-    SoftmaxState state{left.x, left.y};
-    float4 acc = __ldcg(reinterpret_cast<const float4*>(slot0 + values_at));
-    const float* from = slot1;
+  for (int at0 = thread_index(); at0 < tasks; at0 += kTasks * threads) {
+    SoftmaxState state[kTasks];
+    float4 acc[kTasks];
+#pragma unroll
+    for (int t = 0; t < kTasks; ++t) {
+      state[t] = {-INFINITY, 0.0f};
+      acc[t] = {0.0f, 0.0f, 0.0f, 0.0f};
+    }
 #pragma unroll 1
-    for (int left_over = count - 1; left_over > 0; left_over -= kBatch) {
-      float2 right[kBatch];
-      float4 x[kBatch];
+    for (int i0 = 0; i0 < count; i0 += kBatch) {
+      float2 right[kBatch][kTasks];
+      float4 x[kBatch][kTasks];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        right[i] = {-INFINITY, 0.0f};
-        x[i] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (i < left_over) {
-          right[i] = __ldcg(reinterpret_cast<const float2*>(from + state_at));
-          x[i] = __ldcg(reinterpret_cast<const float4*>(from + values_at));
+        const float* from = i0 + i == 0 ? slot0 : slot1 + (i0 + i - 1) * apart;
+#pragma unroll
+        for (int t = 0; t < kTasks; ++t) {
+          const int at = at0 + t * threads;
+          right[i][t] = {-INFINITY, 0.0f};
+          x[i][t] = {0.0f, 0.0f, 0.0f, 0.0f};
+          if (i0 + i < count && at < tasks) {
+            right[i][t] = __ldcg(reinterpret_cast<const float2*>(from) + at / kColumns);
+            x[i][t] = __ldcg(reinterpret_cast<const float4*>(from + values_at) + at);
+          }
         }
-        from += apart;
       }
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        if (i < left_over) fold_values(acc, fold(state, {right[i].x, right[i].y}), x[i]);
+        if (i0 + i >= count) break;
+#pragma unroll
+        for (int t = 0; t < kTasks; ++t) {
+          fold_values(acc[t], fold(state[t], {right[i][t].x, right[i][t].y}), x[i][t]);
+        }
       }
     }
-    if (!final) {
-      *reinterpret_cast<float4*>(slot0 + values_at) = acc;
-      continue;
+#pragma unroll
+    for (int t = 0; t < kTasks; ++t) {
+      const int at = at0 + t * threads;
+      if (at >= tasks) break;
+      const int row = at / kColumns;
+      const int column = at % kColumns * 4;
+      if (!final) {
+        reinterpret_cast<float4*>(slot0 + values_at)[at] = acc[t];
+        continue;
+      }
+      const int f = w.row0 + row;
+      const int i = plan.row_of(f);
+      const int q_head = head * p.group + f - i * p.group;
+      const RowResult r = finish(state[t], sink_of(p, q_head), p.lse_base2);
+      const float scale = r.out_scale * p.v_scale[head];
+      if (column < p.head_dim) {
+        store_out(p, s, i, q_head, column, {acc[t].x * scale, acc[t].y * scale, acc[t].z * scale,
+                                            acc[t].w * scale});
+      }
+      if (column == 0) store_lse(p, s, i, q_head, r.lse);
     }
-    const int f = w.row0 + row;
-    const int i = plan.row_of(f);
-    const int q_head = head * p.group + f - i * p.group;
-    const RowResult r = finish(state, sink_of(p, q_head), p.lse_base2);
-    const float scale = r.out_scale * p.v_scale[head];
-    if (column < p.head_dim) {
-      store_out(p, s, i, q_head, column,
-                {acc.x * scale, acc.y * scale, acc.z * scale, acc.w * scale});
-    }
-    if (column == 0) store_lse(p, s, i, q_head, r.lse);
   }
   if (final) return;
   sync();  // the first slot's states have been read
   for (int row = thread_index(); row < rows; row += threads) {
-    const float2 left = __ldcg(reinterpret_cast<const float2*>(slot0 + 2 * row));
-    SoftmaxState state{left.x, left.y};
-    const float* from = slot1;
+    SoftmaxState state{-INFINITY, 0.0f};
 #pragma unroll 4
-    for (int i = 1; i < count; ++i) {
-      const float2 right = __ldcg(reinterpret_cast<const float2*>(from + 2 * row));
+    for (int i = 0; i < count; ++i) {
+      const float* from = i == 0 ? slot0 : slot1 + (i - 1) * apart;
+      const float2 right = __ldcg(reinterpret_cast<const float2*>(from) + row);
       fold(state, {right.x, right.y});
-      from += apart;
     }
     reinterpret_cast<SoftmaxState*>(slot0)[row] = state;
   }

@@ -1,29 +1,32 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
 // Finding a block's chunk from the lengths on the device: each thread sums the units of a run of
-// sequences, the block scans the sums, and the run that holds the chunk's first unit is searched
-// the same way until it is one sequence. Two rounds up to threads^2 sequences; one up to `threads`.
+// sequences, a scan over the threads finds the run that holds the chunk's first unit, and that run
+// is searched the same way until it is one sequence. By one warp for few sequences (no barriers),
+// by the whole block for many.
 #pragma once
 
 #include "cuda/schedule/work.h"
 
 namespace pagedecode::cuda {
 
-// Inclusive scan over the block's threads; `scratch` has one entry a warp. Ends with a barrier.
-__device__ inline std::int32_t block_inclusive_scan(std::int32_t x, std::int32_t* scratch) {
-  const int lane = threadIdx.x % 32;
-  const int warp = threadIdx.x / 32;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const std::int32_t y = __shfl_up_sync(~0u, x, d);
-    if (lane >= d) x += y;
+inline constexpr int kWarpLocates = 256;  // sequences up to which one warp is enough
+
+// The threads that locate together.
+struct WarpScope {
+  __device__ __forceinline__ static std::int32_t size() { return 32; }
+  __device__ __forceinline__ static std::int32_t index() { return threadIdx.x % 32; }
+  __device__ __forceinline__ static void sync() { __syncwarp(); }
+};
+struct BlockScope {
+  __device__ __forceinline__ static std::int32_t size() {
+    return static_cast<std::int32_t>(blockDim.x);
   }
-  if (lane == 31) scratch[warp] = x;
-  __syncthreads();
-#pragma unroll 1
-  for (int w = 0; w < warp; ++w) x += scratch[w];
-  return x;
-}
+  __device__ __forceinline__ static std::int32_t index() {
+    return static_cast<std::int32_t>(threadIdx.x);
+  }
+  __device__ __forceinline__ static void sync() { __syncthreads(); }
+};
 
 struct LocateStorage {
   std::int32_t warp_sums[32];
@@ -32,11 +35,30 @@ struct LocateStorage {
   std::int32_t seq_begin;
 };
 
-// Every thread of the block calls it and gets the same answer. Ends with a barrier.
-__device__ inline ChunkStart locate_chunk(const DecodeProblem& p, const Plan& plan,
-                                          std::int32_t chunk, LocateStorage& shared) {
-  const auto threads = static_cast<std::int32_t>(blockDim.x);
-  const auto thread = static_cast<std::int32_t>(threadIdx.x);
+// Inclusive scan over the scope's threads.
+template <class Scope>
+__device__ __forceinline__ std::int32_t inclusive_scan(std::int32_t x, LocateStorage& shared) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const std::int32_t y = __shfl_up_sync(~0u, x, d);
+    if (lane >= d) x += y;
+  }
+  if (Scope::size() == 32) return x;
+  const int warp = threadIdx.x / 32;
+  if (lane == 31) shared.warp_sums[warp] = x;
+  Scope::sync();
+#pragma unroll 1
+  for (int w = 0; w < warp; ++w) x += shared.warp_sums[w];
+  return x;
+}
+
+// Every thread of the scope calls it and gets the same answer. Ends with the scope's barrier.
+template <class Scope>
+__device__ __forceinline__ ChunkStart locate_chunk(const DecodeProblem& p, const Plan& plan,
+                                                   std::int32_t chunk, LocateStorage& shared) {
+  const std::int32_t threads = Scope::size();
+  const std::int32_t thread = Scope::index();
   ChunkStart start{};
   std::int32_t first = 0;  // sequences [first, end)
   auto end = static_cast<std::int32_t>(p.batch);
@@ -45,7 +67,8 @@ __device__ inline ChunkStart locate_chunk(const DecodeProblem& p, const Plan& pl
 #pragma unroll 1
   while (true) {
     const std::int32_t count = end - first;
-    const std::int32_t run = count <= threads ? 1 : (count + threads - 1) / threads;
+    const std::int32_t run =
+        count <= threads ? 1 : (count + threads - 1) / static_cast<unsigned>(threads);
     // Runs past the last sequence are empty; count and threads bound thread * run.
     const std::int32_t from = min(first + thread * run, end);
     const std::int32_t to = min(from + run, end);
@@ -55,14 +78,15 @@ __device__ inline ChunkStart locate_chunk(const DecodeProblem& p, const Plan& pl
       const SequenceShape x = load_shape(p, plan, b);
       units += x.row_tiles * x.units;
     }
-    const std::int32_t inclusive = block_inclusive_scan(units, shared.warp_sums);
+    const std::int32_t inclusive = inclusive_scan<Scope>(units, shared);
     if (target < 0) {
       if (thread == threads - 1) shared.total = inclusive;
-      __syncthreads();
+      Scope::sync();
       start.line = ChunkLine(shared.total, plan.chunks);
       target = start.line.begin(chunk);
       if (target >= shared.total) {
         start.seq_begin = target;
+        Scope::sync();
         return start;
       }
     }
@@ -71,10 +95,10 @@ __device__ inline ChunkStart locate_chunk(const DecodeProblem& p, const Plan& pl
       shared.seq = from;
       shared.seq_begin = before;
     }
-    __syncthreads();
+    Scope::sync();
     start.seq = shared.seq;
     start.seq_begin = shared.seq_begin;
-    __syncthreads();
+    Scope::sync();
     if (run == 1) return start;
     first = start.seq;
     end = min(first + run, end);
