@@ -1,8 +1,8 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
 // The end of a work: the teams of a block, which saw different keys, fold their states in team
-// order through shared memory, a few columns at a time; the result is final, a partial state of a
-// split, or folded into the block's running state (Partition::kWholeItems).
+// order through shared memory, a few columns at a time; the result is final, or the state of a
+// split, which may be the last one that a merge waited for.
 #pragma once
 
 #include "cuda/decode/mainloop.cuh"
@@ -11,118 +11,77 @@
 
 namespace pagedecode::cuda {
 
-// Shared memory of the exchange, in Q's place.
-struct Exchange {
-  SoftmaxState* states;  // [kWarps][R]
-  float* values;         // [kWarps][R][kExchangeColumns]
-
-  __device__ explicit Exchange(std::uint8_t* at)
-      : states(reinterpret_cast<SoftmaxState*>(at)),
-        values(reinterpret_cast<float*>(at + kWarps * kWarpRows * 8)) {}
-};
-
 template <class Traits>
-__device__ inline void write_state(const DecodeProblem& p, const Plan& plan, const Work& w,
-                                   int head, Mainloop<Traits>& mainloop, std::uint8_t* smem) {
-  constexpr int kR = kWarpRows;
+__device__ __forceinline__ void write_state(const BlockState<Traits>& b, const Work& w,
+                                            Mainloop<Traits>& mainloop) {
+  constexpr int kThreads = kWarps * 32;
   constexpr int kColumns = kExchangeColumns;
-  const Exchange shared(smem);
-  const SequenceView s = view_of(w);
+  constexpr int kChunks = Traits::kHeadDim / kColumns;
+  const DecodeProblem& p = b.p;
+  const Plan& plan = b.plan;
+  auto sync = [] { BlockState<Traits>::sync_consumers(); };
   const int thread = thread_index();
   const int warp = thread / 32;
-  const bool running = plan.partition == Partition::kWholeItems && w.splits > 1;
-  const bool final = w.splits == 1 || (running && w.split == w.splits - 1);
-  const int teams = kWarps >> plan.team_log2;
-  const std::int64_t slot_index = w.splits == 1 ? 0 : slot_of(p, plan, w.origin, head, w.split);
-  const Slot slot{plan.partials + slot_index * plan.slot_floats, plan.rows(), Traits::kHeadDim};
+  const int rows = min(plan.rows(), w.m * p.group - w.row0);
+  // In Q's place: states [kWarps][R], values [kWarps][R][kColumns]: rows of a team are adjacent.
+  auto* states = reinterpret_cast<SoftmaxState*>(b.q());
+  auto* values = reinterpret_cast<float*>(b.q() + kWarps * kWarpRows * 8);
 
   mainloop.softmax.reduce();
-  BlockState<Traits>::sync_consumers();  // no one reads Q any more
+  sync();  // no one reads Q any more
   if (thread % 4 == 0) {
 #pragma unroll
-    for (int r = 0; r < Mainloop<Traits>::kRows; ++r) {
-      shared.states[warp * kR + fragment_row(r)] = {mainloop.softmax.ref[r],
+    for (int r = 0; r < 2; ++r) {
+      states[warp * kWarpRows + fragment_row(r)] = {mainloop.softmax.ref[r],
                                                     mainloop.softmax.sum[r]};
     }
   }
-  const int rows = min(plan.rows(), w.m * p.group - w.row0);
-  const int tasks = rows * (kColumns / 4);
+  FoldSource teams;
+  teams.states = reinterpret_cast<const float*>(states);
+  teams.values = values;
+  teams.states_apart = 2 * plan.rows();
+  teams.values_apart = plan.rows() * kColumns;
+  teams.next_states = teams.states + teams.states_apart;
+  teams.next_values = teams.values + teams.values_apart;
+  teams.count = kWarps >> plan.team_log2;
+  float* const own = w.splits == 1
+                         ? nullptr
+                         : plan.partials + slot_of(p, plan, w.origin, w.head, w.split) *
+                                               plan.slot_floats;
 
-  // The row's state over all teams, and over the splits before if they are folded as they come.
-  auto state_of = [&](int row, auto&& each_team) {
-    SoftmaxState state{-INFINITY, 0.0f};
 #pragma unroll 1
-    for (int team = 0; team < teams; ++team) {
-      const int at = ((team << plan.team_log2) + row / kR) * kR + row % kR;
-      each_team(at, fold(state, shared.states[at]));
-    }
-    return state;
-  };
-
-#pragma unroll 1
-  for (int first = 0; first < Traits::kHeadDim; first += kColumns) {
+  for (int phase = 0;; ++phase) {
+    FoldSource from = teams;
+    FoldTarget to{own, phase * kColumns, 5};
+    static_assert(kColumns == 1 << 5);
+    if (phase < kChunks) {
 #pragma unroll
-    for (int n = 0; n < Traits::kHeadDim / 8; ++n) {
-      if (n * 8 / kColumns * kColumns != first) continue;
+      for (int n = 0; n < Traits::kHeadDim / 8; ++n) {
+        if (n * 8 / kColumns != phase) continue;
 #pragma unroll
-      for (int r = 0; r < Mainloop<Traits>::kRows; ++r) {
+        for (int r = 0; r < 2; ++r) {
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          shared.values[(warp * kR + fragment_row(r)) * kColumns + output_column<Traits>(e, n) -
-                        first] = mainloop.rO(cute::make_coord(e, r), 0, n);
+          for (int e = 0; e < 2; ++e) {
+            values[(warp * kWarpRows + fragment_row(r)) * kColumns + output_column<Traits>(e, n) -
+                   to.first_column] = mainloop.rO(cute::make_coord(e, r), 0, n);
+          }
         }
       }
-    }
-    BlockState<Traits>::sync_consumers();
-#pragma unroll 1
-    for (int task = thread; task < tasks; task += kWarps * 32) {
-      const int row = task / (kColumns / 4);
-      const int within = task % (kColumns / 4) * 4;
-      const int column = first + within;
-      float4 acc{0.0f, 0.0f, 0.0f, 0.0f};
-      SoftmaxState state = state_of(row, [&](int at, FoldWeights weights) {
-        fold_values(acc, weights,
-                    *reinterpret_cast<const float4*>(shared.values + at * kColumns + within));
-      });
-      if (running && w.split > 0) {
-        SoftmaxState before = *slot.state(row);
-        float4 sum = *slot.values(row, column);
-        fold_values(sum, fold(before, state), acc);
-        state = before;
-        acc = sum;
-      }
-      if (!final) {
-        *slot.values(row, column) = acc;
-      } else if (column < p.head_dim) {
-        const int f = w.row0 + row;
-        const int i = plan.row_of(f);
-        const int q_head = head * p.group + f - i * p.group;
-        const float scale = finish(state, sink_of(p, q_head), p.lse_base2).out_scale *
-                            p.v_scale[head];
-        store_out(p, s, i, q_head, column,
-                  {acc.x * scale, acc.y * scale, acc.z * scale, acc.w * scale});
-      }
-    }
-    BlockState<Traits>::sync_consumers();
-  }
-  // States last: a running state is read by every column above.
-#pragma unroll 1
-  for (int row = thread; row < rows; row += kWarps * 32) {
-    SoftmaxState state = state_of(row, [](int, FoldWeights) {});
-    if (running && w.split > 0) {
-      SoftmaxState before = *slot.state(row);
-      fold(before, state);
-      state = before;
-    }
-    if (!final) {
-      *slot.state(row) = state;
+      sync();
     } else {
-      const int f = w.row0 + row;
-      const int i = plan.row_of(f);
-      const int q_head = head * p.group + f - i * p.group;
-      store_lse(p, s, i, q_head,
-                finish(state, sink_of(p, q_head), p.lse_base2).lse);
+      if (phase == kChunks) {
+        if (!own) break;
+        fold_states_of<kThreads>(rows, teams, own);
+      }
+      bool final;
+      if (!next_merge(p, plan, w, phase - kChunks, b.flag(), from, final, sync)) break;
+      to.slot = final ? nullptr : const_cast<float*>(from.states);
+      to.first_column = 0;
+      to.columns_log2 = Traits::kHeadDim == 64 ? 6 : Traits::kHeadDim == 128 ? 7 : 8;
     }
+    fold_values_of<Traits::kHeadDim, kThreads>(p, plan, w, rows, from, to);
+    sync();
+    if (phase >= kChunks && to.slot) fold_states_of<kThreads>(rows, from, to.slot);
   }
 }
 

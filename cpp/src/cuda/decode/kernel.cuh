@@ -105,7 +105,7 @@ __device__ __forceinline__ void consume_all(const BlockState<Traits>& b) {
   RingPosition ring;
 #pragma unroll 1
   while (true) {
-    b.full_k(ring.stage).wait(ring.parity);
+    b.header(ring.stage).wait(ring.parity);
     const int at = b.headers()[ring.stage].work;
     if (at < 0) return;
     const Work& w = b.works()[at];
@@ -120,9 +120,10 @@ __device__ __forceinline__ void consume_all(const BlockState<Traits>& b) {
 #pragma unroll 1
     do {
       const int stage = ring.stage;
-      b.full_k(stage).wait(ring.parity);  // of the work's first stage: again, at once
+      b.header(stage).wait(ring.parity);
       const int key = b.headers()[stage].key;
       last = b.headers()[stage].last;
+      b.full_k(stage).wait(ring.parity);
       bool holds_k = true;
       bool waited = false;
       auto leave_k = [&] {
@@ -152,11 +153,7 @@ __device__ __forceinline__ void consume_all(const BlockState<Traits>& b) {
       ring.advance(plan.stages);
     } while (!last);
 
-    write_state(b.p, plan, w, w.head, mainloop, b.q());
-    if (w.splits > 1 && plan.partition != Partition::kWholeItems) {
-      merge_splits<Traits::kHeadDim>(b.p, plan, w, w.head, b.flag(), kWarps * 32,
-                                     [] { BlockState<Traits>::sync_consumers(); });
-    }
+    write_state(b, w, mainloop);
     b.sync_consumers();  // Q's place is free again
   }
 }

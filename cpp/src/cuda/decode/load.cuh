@@ -37,9 +37,8 @@ class Loader {
     b_.empty_k(ring_.stage).wait(ring_.parity ^ 1);
     if (lane() == 0) {
       b_.headers()[ring_.stage].work = -1;
-      b_.full_k(ring_.stage).arrive();
+      b_.header(ring_.stage).arrive();
     }
-    b_.full_k(ring_.stage).arrive();
   }
 
  private:
@@ -157,7 +156,7 @@ class Loader {
       h.last = last;
       // Its slot's last work ended `stages` stages ago or more, and the consumers are past it.
       if (first) b_.works()[work_] = w;
-      b_.full_k(ring_.stage).arrive();
+      b_.header(ring_.stage).arrive();
     }
   }
 

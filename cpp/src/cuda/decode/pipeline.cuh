@@ -41,22 +41,25 @@ struct BlockState {
     return reinterpret_cast<StageHeader*>(smem + plan.shared.header);
   }
   __device__ Barrier& barrier(int stage, int which) const {
-    return reinterpret_cast<Barrier*>(smem + plan.shared.barriers)[4 * stage + which];
+    return reinterpret_cast<Barrier*>(smem + plan.shared.barriers)[kStageBarriers * stage + which];
   }
   __device__ Barrier& full_k(int stage) const { return barrier(stage, 0); }
   __device__ Barrier& full_v(int stage) const { return barrier(stage, 1); }
   __device__ Barrier& empty_k(int stage) const { return barrier(stage, 2); }
   __device__ Barrier& empty_v(int stage) const { return barrier(stage, 3); }
+  // The header is there, ahead of the keys: Q can be fetched.
+  __device__ Barrier& header(int stage) const { return barrier(stage, 4); }
   __device__ bool* flag() const { return reinterpret_cast<bool*>(smem + plan.shared.flag); }
   __device__ float* row_scale() const { return reinterpret_cast<float*>(smem + plan.shared.row_scale); }
 
   // By one thread, before a barrier of the block.
   __device__ void init_barriers() const {
     for (int stage = 0; stage < plan.stages; ++stage) {
-      full_k(stage).init(32 + 1);  // copies of each lane, and the header
+      full_k(stage).init(32);
       full_v(stage).init(32);
       empty_k(stage).init(kWarps);
       empty_v(stage).init(kWarps);
+      header(stage).init(1);
     }
   }
 

@@ -1,7 +1,6 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
-// Where a row's state goes: to `out` and `lse`, or to a slot of the workspace as float32
-// (ref, sum) [rows][2], then accumulators [rows][D padded].
+// The arithmetic of a fold, and where a finished row goes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,19 +18,6 @@ __device__ __forceinline__ void fold_values(float4& acc, FoldWeights w, float4 x
   acc.z = __fmaf_rn(x.z, w.right, __fmul_rn(acc.z, w.left));
   acc.w = __fmaf_rn(x.w, w.right, __fmul_rn(acc.w, w.left));
 }
-
-struct Slot {
-  float* at;
-  std::int32_t rows;
-  std::int32_t head_dim;  // padded
-
-  __device__ SoftmaxState* state(int row) const {
-    return reinterpret_cast<SoftmaxState*>(at) + row;
-  }
-  __device__ float4* values(int row, int column) const {
-    return reinterpret_cast<float4*>(at + 2 * rows + row * head_dim + column);
-  }
-};
 
 __device__ __forceinline__ float sink_of(const DecodeProblem& p, int q_head) {
   return p.sinks ? p.sinks[q_head] * kLog2e : -INFINITY;

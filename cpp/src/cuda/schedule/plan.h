@@ -34,13 +34,14 @@ enum class Partition : std::uint8_t { kBalanced, kWholeItems, kSplitItems };
 inline constexpr int kWarps = 4;        // that consume, of a block; one more loads
 inline constexpr int kWorkBytes = 48;
 inline constexpr int kHeaderBytes = 32;
+inline constexpr int kStageBarriers = 5;
 
 // Where things lie in a block's dynamic shared memory, after the ring of stages.
 struct SharedPlan {
   std::int32_t q;          // Q, or the epilogue's exchange
   std::int32_t work;       // ring of Work [stages + 1]
   std::int32_t header;     // StageHeader [stages]
-  std::int32_t barriers;   // full and empty, of K and V [stages][4]
+  std::int32_t barriers;   // [stages][kStageBarriers]
   std::int32_t flag;       // one word: whether this block is the last of an item
   std::int32_t row_scale;  // float [rows], kBytes
   std::int32_t total;

@@ -36,10 +36,13 @@ PD_HOST_DEVICE SequenceView view_of(const Work& w) {
 //   kBalanced: origin is the block of split 0, where the item is the last of the chunk; later
 //              blocks hold it as the first of theirs. Two slots a block: first item, last item.
 //   kSplitItems: origin is the item's index among all (sequence, row tile).
-//   kWholeItems: one slot a block, the running fold; origin is the block.
+//   kWholeItems: two slots a block, whose index origin is: 0 the running fold (split 0 begins it),
+//              1 the split at hand.
 PD_HOST_DEVICE std::int64_t slot_of(const DecodeProblem& p, const Plan& plan, std::int32_t origin,
                                     std::int32_t head, std::int32_t split) {
-  if (plan.partition == Partition::kWholeItems) return origin;
+  if (plan.partition == Partition::kWholeItems) {
+    return 2 * static_cast<std::int64_t>(origin) + (split > 0);
+  }
   if (plan.partition == Partition::kSplitItems) {
     return (static_cast<std::int64_t>(origin) * plan.splits_max + split) * p.num_kv_heads + head;
   }
@@ -58,8 +61,7 @@ PD_HOST_DEVICE std::int64_t num_slots(const DecodeProblem& p, const Plan& plan) 
   if (plan.partition == Partition::kSplitItems) {
     return p.batch * plan.row_tiles_max * plan.splits_max * p.num_kv_heads;
   }
-  const std::int64_t blocks = static_cast<std::int64_t>(plan.chunks) * plan.heads;
-  return plan.partition == Partition::kWholeItems ? blocks : 2 * blocks;
+  return 2 * static_cast<std::int64_t>(plan.chunks) * plan.heads;
 }
 
 // Where a chunk begins: the sequence that holds its first unit, and that sequence's first unit.
