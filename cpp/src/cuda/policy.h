@@ -14,9 +14,10 @@ namespace pagedecode::cuda {
 inline constexpr int kMaxStages = 6;
 
 struct Policy {
-  int variant = -1;      // of kVariants; -1: none fits
-  int team_log2 = 0;     // rows of a tile: 16 a warp
+  int variant = -1;   // of kVariants; -1: none fits
+  int team_log2 = 0;  // rows of a tile: 16 a warp
   int stages = 0;
+  int exchange_log2 = 5;
   int blocks_per_sm = 0;
   std::size_t smem = 0;  // bytes of a block
 };
@@ -92,11 +93,14 @@ constexpr Policy choose_policy(DType q, CacheKind cache, bool options, int head_
       Plan plan;
       plan.stages = stages;
       plan.rows_log2 = log2_of(kWarpRows << best.team_log2);
-      const int need = shared_plan(v, plan).total;
-      if (need > budget) continue;
+      if (shared_plan(v, plan).total > budget) continue;
+      // Two exchanges of 64 columns rather than four of 32, if that costs no stage.
+      plan.exchange_log2 = 6;
+      if (shared_plan(v, plan).total > budget) plan.exchange_log2 = 5;
       best.stages = stages;
+      best.exchange_log2 = plan.exchange_log2;
       best.blocks_per_sm = blocks;
-      best.smem = static_cast<std::size_t>(need);
+      best.smem = static_cast<std::size_t>(shared_plan(v, plan).total);
       return best;
     }
   }

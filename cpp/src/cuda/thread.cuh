@@ -13,4 +13,13 @@ __device__ __forceinline__ int thread_index() {
 }
 __device__ __forceinline__ int lane_index() { return thread_index() % 32; }
 
+// Nothing, or, in builds that provoke races (PAGEDECODE_TEST_DELAYS), a random pause of a warp.
+__device__ __forceinline__ void test_delay() {
+#if defined(PAGEDECODE_TEST_DELAYS) && PAGEDECODE_TEST_DELAYS
+  unsigned x = static_cast<unsigned>(clock64()) * 2654435761u + blockIdx.x * 40503u;
+  x ^= x >> 15;
+  if (x % 4 == 0) __nanosleep(x >> 4 & 8191);
+#endif
+}
+
 }  // namespace pagedecode::cuda

@@ -20,23 +20,24 @@ enum class CacheKind : std::uint8_t {
 
 struct Variant {
   const char* name;
-  DType element;      // of the matrix products; 1-byte caches take q of either 16-bit type
+  DType element;  // of the matrix products; 1-byte caches take q of either 16-bit type
   CacheKind cache;
-  int head_dim;       // padded: takes what is smaller, too
-  int min_rows;       // rows (m x group) from which this one is for
-  int keys;           // that a warp loads at a time: 4 to 8 KB of K and V
-  int step_keys;      // of one softmax step: `keys`, or those of two warps of a team
-  bool options;       // soft-cap, ALiBi, draft masks, windows by given positions: a plain kernel has
-                      // none of them, and with that no spills and half the code to fetch at a start
+  int head_dim;   // padded: takes what is smaller, too
+  int min_rows;   // rows (m x group) from which this one is for
+  int keys;       // that a warp loads at a time: 4 to 8 KB of K and V
+  int step_keys;  // of one softmax step: `keys`, or those of two warps of a team
+  bool options;   // soft-cap, ALiBi, draft masks, windows by given positions: a plain kernel has
+                  // none of them, and with that no spills and half the code to fetch at a start
   int blocks_per_sm;  // of 160 threads: 2 leave 168 registers a thread
 
-  constexpr int cache_bytes() const { return cache == CacheKind::kBytes || cache == CacheKind::kE4M3 ? 1 : 2; }
+  constexpr int cache_bytes() const {
+    return cache == CacheKind::kBytes || cache == CacheKind::kE4M3 ? 1 : 2;
+  }
   constexpr int row_bytes() const { return head_dim * cache_bytes(); }
   constexpr int stage_bytes() const { return 2 * keys * row_bytes(); }  // of one warp's keys
 };
 
-inline constexpr int kWarpRows = 16;         // query rows of one warp
-inline constexpr int kExchangeColumns = 32;  // of accumulators, that the epilogue exchanges at a time
+inline constexpr int kWarpRows = 16;  // query rows of one warp
 
 inline constexpr Variant kVariants[] = {
     {"bf16_d64", DType::kBFloat16, CacheKind::kSame, 64, 1, 32, 32, false, 2},
@@ -77,7 +78,7 @@ constexpr int find_variant(const char* name) {
 
 constexpr SharedPlan shared_plan(const Variant& v, const Plan& plan) {
   SharedPlan s{};
-  const int exchange = kWarps * kWarpRows * (kExchangeColumns * 4 + 8);
+  const int exchange = kWarps * kWarpRows * ((4 << plan.exchange_log2) + 8 + 4);
   const int q = (1 << plan.rows_log2) * v.head_dim * 2;
   s.q = plan.stages * kWarps * v.stage_bytes();
   s.work = s.q + (q > exchange ? q : exchange);

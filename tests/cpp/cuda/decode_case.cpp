@@ -164,8 +164,9 @@ DecodeCase::DecodeCase(const CaseSpec& given) : problem{}, spec(given), host_{} 
   for (std::int64_t r = 0; r < p.total_q; ++r) {
     for (std::int64_t h = 0; h < Hq; ++h) {
       for (std::int64_t d = 0; d < D; ++d) {
-        store_value(spec.q, host_blocks_.back().data() +
-                                2 * (r * p.q.row_stride + h * p.q.head_stride + d), normal(rng));
+        store_value(spec.q,
+                    host_blocks_.back().data() + 2 * (r * p.q.row_stride + h * p.q.head_stride + d),
+                    normal(rng));
       }
     }
   }
@@ -179,8 +180,8 @@ DecodeCase::DecodeCase(const CaseSpec& given) : problem{}, spec(given), host_{} 
   p.v.data = host_blocks_.back().data();
   const std::size_t v_size = host_blocks_.back().size();
 
-  p.softmax_scale = spec.softmax_scale != 0.0f ? spec.softmax_scale
-                                               : 1.0f / std::sqrt(static_cast<float>(D));
+  p.softmax_scale =
+      spec.softmax_scale != 0.0f ? spec.softmax_scale : 1.0f / std::sqrt(static_cast<float>(D));
   p.causal = spec.causal;
   p.window_left = spec.window;
   p.softcap = spec.softcap;
@@ -291,7 +292,8 @@ DecodeCase::DecodeCase(const CaseSpec& given) : problem{}, spec(given), host_{} 
   }
   std::vector<std::uint8_t> sentinels(std::max(out_bytes_, lse_count_ * 4), kSentinel);
   d.out.data = const_cast<void*>(upload(sentinels.data(), out_bytes_));
-  d.lse.data = const_cast<float*>(static_cast<const float*>(upload(sentinels.data(), lse_count_ * 4)));
+  d.lse.data =
+      const_cast<float*>(static_cast<const float*>(upload(sentinels.data(), lse_count_ * 4)));
 }
 
 DecodeCase::~DecodeCase() {
@@ -329,7 +331,8 @@ std::string DecodeCase::row_bits_at(const CaseResult& r, std::int64_t row) const
     const std::int64_t at = row * host_.out.row_stride + h * host_.out.head_stride;
     bits.append(reinterpret_cast<const char*>(r.out.data()) + at * size, spec.head_dim * size);
     bits.append(reinterpret_cast<const char*>(
-                    &r.lse[row * host_.lse.row_stride + h * host_.lse.head_stride]), 4);
+                    &r.lse[row * host_.lse.row_stride + h * host_.lse.head_stride]),
+                4);
   }
   return bits;
 }
@@ -359,8 +362,8 @@ void DecodeCase::copy_sequence_from(const DecodeCase& other) {
 }
 
 void DecodeCase::break_page(int b, int key) {
-  const std::int64_t at = load_sequence(host_, b).first_page +
-                          key / spec.page_size * host_.pages.entries.stride;
+  const std::int64_t at =
+      load_sequence(host_, b).first_page + key / spec.page_size * host_.pages.entries.stride;
   const auto id = static_cast<std::int32_t>(host_.pages.num_pages);
   auto* entries = static_cast<std::int32_t*>(const_cast<void*>(problem.pages.entries.data));
   check(cudaMemcpy(entries + at, &id, 4, cudaMemcpyHostToDevice));
@@ -370,10 +373,12 @@ bool DecodeCase::all_nan(const CaseResult& r, int b) const {
   const SequenceView s = load_sequence(host_, b);
   for (int i = 0; i < spec.m[b]; ++i) {
     for (int h = 0; h < spec.num_q_heads; ++h) {
-      if (!std::isnan(r.lse[(s.first_row + i) * host_.lse.row_stride + h * host_.lse.head_stride])) {
+      if (!std::isnan(
+              r.lse[(s.first_row + i) * host_.lse.row_stride + h * host_.lse.head_stride])) {
         return false;
       }
-      const std::int64_t at = row_offset(host_.out, s, i, !spec.uniform) + h * host_.out.head_stride;
+      const std::int64_t at =
+          row_offset(host_.out, s, i, !spec.uniform) + h * host_.out.head_stride;
       for (int d = 0; d < spec.head_dim; ++d) {
         if (!std::isnan(load_value(spec.out, r.out.data() + (at + d) * bytes_of(spec.out)))) {
           return false;
@@ -391,8 +396,9 @@ std::string DecodeCase::row_bits(const CaseResult& r, int b, int i) const {
   for (int h = 0; h < spec.num_q_heads; ++h) {
     const std::int64_t at = row_offset(host_.out, s, i, !spec.uniform) + h * host_.out.head_stride;
     bits.append(reinterpret_cast<const char*>(r.out.data()) + at * size, spec.head_dim * size);
-    bits.append(reinterpret_cast<const char*>(&r.lse[(s.first_row + i) * host_.lse.row_stride +
-                                                     h * host_.lse.head_stride]), 4);
+    bits.append(reinterpret_cast<const char*>(
+                    &r.lse[(s.first_row + i) * host_.lse.row_stride + h * host_.lse.head_stride]),
+                4);
   }
   return bits;
 }
@@ -402,14 +408,20 @@ std::string DecodeCase::compare(const CaseResult& r) const {
   const int D = spec.head_dim, size = bytes_of(spec.out);
   std::vector<std::uint8_t> written(r.out.size(), 0);
   std::vector<std::uint8_t> lse_written(r.lse.size(), 0);
-  struct Task { std::int64_t b, i; int h; };
+  struct Task {
+    std::int64_t b, i;
+    int h;
+  };
   std::vector<Task> tasks;
   for (std::int64_t b = 0; b < p.batch; ++b) {
     for (int i = 0; i < spec.m[b]; ++i) {
       for (int h = 0; h < spec.num_q_heads; ++h) tasks.push_back({b, i, h});
     }
   }
-  struct Report { std::string text; double error = 0, diff = 0, norm = 0; };
+  struct Report {
+    std::string text;
+    double error = 0, diff = 0, norm = 0;
+  };
   const unsigned threads = std::max(1u, std::min(16u, std::thread::hardware_concurrency()));
   std::vector<Report> reports(threads);
   auto work = [&](unsigned t) {
@@ -432,8 +444,8 @@ std::string DecodeCase::compare(const CaseResult& r) const {
           b = b0 * c + a0 * sn;
         }
       };
-      const std::int64_t q_at = row_offset(p.q, s, task.i, !spec.uniform) +
-                                task.h * p.q.head_stride;
+      const std::int64_t q_at =
+          row_offset(p.q, s, task.i, !spec.uniform) + task.h * p.q.head_stride;
       for (int d = 0; d < D; ++d) {
         q[d] = load_value(spec.q, static_cast<const std::uint8_t*>(p.q.data) + 2 * (q_at + d));
       }
@@ -446,7 +458,8 @@ std::string DecodeCase::compare(const CaseResult& r) const {
         auto at = [&](const CacheView& c) {
           return static_cast<const std::uint8_t*>(c.data) +
                  (page * c.page_stride + key % spec.page_size * c.token_stride +
-                  hk * c.head_stride) * bytes_of(c.dtype);
+                  hk * c.head_stride) *
+                     bytes_of(c.dtype);
         };
         const auto* ka = at(p.k);
         const auto* va = at(p.v);
@@ -457,8 +470,8 @@ std::string DecodeCase::compare(const CaseResult& r) const {
         logit *= static_cast<double>(p.softmax_scale) * p.k_scale[hk];
         if (p.softcap > 0) logit = p.softcap * std::tanh(logit / p.softcap);
         if (p.alibi_slopes) {
-          logit += p.alibi_slopes[task.h] *
-                   static_cast<double>(key_position(p, s, key) - row.position);
+          logit +=
+              p.alibi_slopes[task.h] * static_cast<double>(key_position(p, s, key) - row.position);
         }
         const double next = std::fmax(top, logit);
         const double factor = top == next ? 1.0 : std::exp(top - next);
@@ -482,25 +495,24 @@ std::string DecodeCase::compare(const CaseResult& r) const {
         lse = next + std::log(sum);
       }
       if (spec.base2) lse /= std::log(2.0);
-      const std::int64_t lse_at = (s.first_row + task.i) * p.lse.row_stride +
-                                  task.h * p.lse.head_stride;
+      const std::int64_t lse_at =
+          (s.first_row + task.i) * p.lse.row_stride + task.h * p.lse.head_stride;
       lse_written[lse_at] = 1;
       const double got_lse = r.lse[lse_at];
       const bool rope16 = spec.rope;
-      const double lse_tolerance =
-          rope16 ? (spec.q == DType::kFloat16 ? 4e-3 : 3e-2) : 1e-3;
+      const double lse_tolerance = rope16 ? (spec.q == DType::kFloat16 ? 4e-3 : 3e-2) : 1e-3;
       char text[200];
       if (!(got_lse == lse || (std::isnan(lse) && std::isnan(got_lse)) ||
             std::fabs(got_lse - lse) <= lse_tolerance * (1 + 1e-3 * std::fabs(lse)))) {
-        std::snprintf(text, sizeof text, "lse of b %d i %d h %d: got %g, want %g",
-                      int(task.b), int(task.i), task.h, got_lse, lse);
+        std::snprintf(text, sizeof text, "lse of b %d i %d h %d: got %g, want %g", int(task.b),
+                      int(task.i), task.h, got_lse, lse);
         if (rep.text.empty()) rep.text = text;
       }
       const double tolerance =
           (spec.q == DType::kFloat16 && spec.out != DType::kBFloat16 ? 2e-3 : 1.2e-2) *
           (rope16 ? 2 : 1);
-      const std::int64_t out_at = row_offset(p.out, s, task.i, !spec.uniform) +
-                                  task.h * p.out.head_stride;
+      const std::int64_t out_at =
+          row_offset(p.out, s, task.i, !spec.uniform) + task.h * p.out.head_stride;
       for (int d = 0; d < D; ++d) {
         const double want = empty ? 0.0 : acc[d] / sum;
         const double got = load_value(spec.out, r.out.data() + (out_at + d) * size);

@@ -29,7 +29,7 @@ struct CaseSpec {
   bool hnd = false;
   bool uniform = false;  // 4-d q; all m alike
   bool csr = false;
-  bool wide = false;       // int64 indices, strided
+  bool wide = false;  // int64 indices, strided
   bool max_q_known = true;
   bool causal = true;
   MaskKind mask = MaskKind::kNone;
@@ -79,7 +79,7 @@ class DecodeCase {
   void break_page(int b, int key);
   bool all_nan(const CaseResult& r, int b) const;
 
-  DecodeProblem problem;        // device pointers
+  DecodeProblem problem;  // device pointers
   CaseSpec spec;
   double error = 0.0;           // of the last compare: largest, over max |V|
   double relative_error = 0.0;  // norm of the difference over the norm

@@ -53,8 +53,8 @@ TEST_F(Decode, HeadDimsTypesAndRows) {
     for (int rows : {1, 5, 11}) {
       for (DType k : {DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3, DType::kFloat8E5M2,
                       DType::kInt8}) {
-        CaseSpec s = base("d" + std::to_string(d) + " rows " + std::to_string(rows) + " " +
-                          name_of(k));
+        CaseSpec s =
+            base("d" + std::to_string(d) + " rows " + std::to_string(rows) + " " + name_of(k));
         s.head_dim = d;
         s.q = k == DType::kFloat16 ? DType::kFloat16 : DType::kBFloat16;
         s.k = s.v = k;
@@ -127,24 +127,53 @@ std::vector<std::pair<std::string, std::function<void(CaseSpec&)>>> options() {
       {"not causal", [](CaseSpec& s) { s.causal = false; }},
       {"window 0", [](CaseSpec& s) { s.window = 0; }},
       {"window 70", [](CaseSpec& s) { s.window = 70; }},
-      {"window 70 tree", [](CaseSpec& s) { s.window = 70; s.positions = true; }},
-      {"window not causal", [](CaseSpec& s) { s.window = 5; s.causal = false; }},
+      {"window 70 tree",
+       [](CaseSpec& s) {
+         s.window = 70;
+         s.positions = true;
+       }},
+      {"window not causal",
+       [](CaseSpec& s) {
+         s.window = 5;
+         s.causal = false;
+       }},
       {"bool mask", [](CaseSpec& s) { s.mask = MaskKind::kBool; }},
-      {"packed mask", [](CaseSpec& s) { s.mask = MaskKind::kPacked; s.positions = true; }},
-      {"mask window", [](CaseSpec& s) { s.mask = MaskKind::kPacked; s.window = 9; s.positions = true; }},
+      {"packed mask",
+       [](CaseSpec& s) {
+         s.mask = MaskKind::kPacked;
+         s.positions = true;
+       }},
+      {"mask window",
+       [](CaseSpec& s) {
+         s.mask = MaskKind::kPacked;
+         s.window = 9;
+         s.positions = true;
+       }},
       {"softcap", [](CaseSpec& s) { s.softcap = 5.0f; }},
       {"alibi", [](CaseSpec& s) { s.alibi = true; }},
-      {"alibi tree", [](CaseSpec& s) { s.alibi = true; s.positions = true; }},
+      {"alibi tree",
+       [](CaseSpec& s) {
+         s.alibi = true;
+         s.positions = true;
+       }},
       {"sinks", [](CaseSpec& s) { s.sinks = true; }},
       {"sinks base 2", [](CaseSpec& s) { s.sinks = s.base2 = true; }},
       {"base 2", [](CaseSpec& s) { s.base2 = true; }},
       {"scales", [](CaseSpec& s) { s.scales = true; }},
       {"negative scale", [](CaseSpec& s) { s.softmax_scale = -0.2f; }},
-      {"sharp", [](CaseSpec& s) { s.k_gain = 12.0f; s.softmax_scale = 1.0f; }},
+      {"sharp",
+       [](CaseSpec& s) {
+         s.k_gain = 12.0f;
+         s.softmax_scale = 1.0f;
+       }},
       {"max_q unknown", [](CaseSpec& s) { s.max_q_known = false; }},
-      {"all", [](CaseSpec& s) {
-         s.mask = MaskKind::kBool; s.positions = s.alibi = s.sinks = s.scales = true;
-         s.softcap = 9.0f; s.window = 33; }},
+      {"all",
+       [](CaseSpec& s) {
+         s.mask = MaskKind::kBool;
+         s.positions = s.alibi = s.sinks = s.scales = true;
+         s.softcap = 9.0f;
+         s.window = 33;
+       }},
   };
 }
 

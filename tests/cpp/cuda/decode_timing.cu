@@ -29,8 +29,8 @@ void check(cudaError_t e) {
   }
 }
 
-__global__ void __launch_bounds__(512) read_all(const uint4* k, const uint4* v, std::size_t n,
-                                                unsigned* out) {
+__global__ void __launch_bounds__(512)
+    read_all(const uint4* k, const uint4* v, std::size_t n, unsigned* out) {
   constexpr int U = 8;
   unsigned acc = 0;
   const std::size_t stride = std::size_t(gridDim.x) * blockDim.x;
@@ -112,20 +112,20 @@ struct Row {
 };
 
 const Row kRows[] = {
-    {false, 1, 1, 8192, false, 15.4, 20.3},      {false, 1, 1, 131072, false, 129.8, 131.5},
-    {false, 1, 16, 4096, false, 66.7, 73.3},     {false, 1, 64, 1024, false, 72.2, 74.6},
-    {false, 1, 64, 8192, false, 482.0, 482.0},   {false, 1, 32, 8192, true, 265.3, 435.6},
-    {false, 4, 1, 8192, false, 18.5, 20.9},      {false, 4, 1, 131072, false, 135.6, 141.2},
-    {false, 4, 16, 4096, false, 71.0, 86.8},     {false, 4, 64, 1024, false, 81.4, 81.8},
-    {false, 4, 64, 8192, false, 496.6, 581.8},   {false, 4, 32, 8192, true, 264.8, 840.7},
-    {false, 8, 16, 8192, false, 134.4, 161.5},   {false, 16, 16, 8192, false, 138.8, 252.9},
-    {true, 1, 1, 8192, false, 12.0, 20.6},       {true, 1, 1, 131072, false, 70.3, 113.7},
-    {true, 1, 16, 4096, false, 39.5, 63.6},      {true, 1, 64, 1024, false, 40.4, 66.8},
-    {true, 1, 64, 8192, false, 260.1, 385.0},    {true, 1, 32, 8192, true, 136.4, 619.9},
-    {true, 4, 1, 8192, false, 16.7, 23.1},       {true, 4, 1, 131072, false, 82.7, 190.5},
-    {true, 4, 16, 4096, false, 46.3, 112.3},     {true, 4, 64, 1024, false, 61.0, 104.7},
-    {true, 4, 64, 8192, false, 298.1, 720.0},    {true, 4, 32, 8192, true, 159.5, 1172.6},
-    {true, 8, 16, 8192, false, 94.2, 210.4},     {true, 16, 16, 8192, false, 103.4, 303.6},
+    {false, 1, 1, 8192, false, 15.4, 20.3},    {false, 1, 1, 131072, false, 129.8, 131.5},
+    {false, 1, 16, 4096, false, 66.7, 73.3},   {false, 1, 64, 1024, false, 72.2, 74.6},
+    {false, 1, 64, 8192, false, 482.0, 482.0}, {false, 1, 32, 8192, true, 265.3, 435.6},
+    {false, 4, 1, 8192, false, 18.5, 20.9},    {false, 4, 1, 131072, false, 135.6, 141.2},
+    {false, 4, 16, 4096, false, 71.0, 86.8},   {false, 4, 64, 1024, false, 81.4, 81.8},
+    {false, 4, 64, 8192, false, 496.6, 581.8}, {false, 4, 32, 8192, true, 264.8, 840.7},
+    {false, 8, 16, 8192, false, 134.4, 161.5}, {false, 16, 16, 8192, false, 138.8, 252.9},
+    {true, 1, 1, 8192, false, 12.0, 20.6},     {true, 1, 1, 131072, false, 70.3, 113.7},
+    {true, 1, 16, 4096, false, 39.5, 63.6},    {true, 1, 64, 1024, false, 40.4, 66.8},
+    {true, 1, 64, 8192, false, 260.1, 385.0},  {true, 1, 32, 8192, true, 136.4, 619.9},
+    {true, 4, 1, 8192, false, 16.7, 23.1},     {true, 4, 1, 131072, false, 82.7, 190.5},
+    {true, 4, 16, 4096, false, 46.3, 112.3},   {true, 4, 64, 1024, false, 61.0, 104.7},
+    {true, 4, 64, 8192, false, 298.1, 720.0},  {true, 4, 32, 8192, true, 159.5, 1172.6},
+    {true, 8, 16, 8192, false, 94.2, 210.4},   {true, 16, 16, 8192, false, 103.4, 303.6},
 };
 
 std::vector<int> lengths(const Row& r) {
@@ -168,8 +168,8 @@ int main(int argc, char** argv) {
   float* lse;
   check(cudaMalloc(&lse, std::size_t{8} << 20));
   int filled = -1;
-  std::printf("%-5s %3s %3s %7s %6s %8s %8s %6s %6s %6s  %s\n", "kv", "q", "B", "n", "MB", "ceiling",
-              "ours", "ratio", "/best", "/fa2", "kernel");
+  std::printf("%-5s %3s %3s %7s %6s %8s %8s %6s %6s %6s  %s\n", "kv", "q", "B", "n", "MB",
+              "ceiling", "ours", "ratio", "/best", "/fa2", "kernel");
   double geo = 0;
   int count = 0;
   for (const Row& r : kRows) {
@@ -249,15 +249,19 @@ int main(int argc, char** argv) {
     const std::size_t half = std::size_t(pages) * page_bytes;
     float ceiling = 1e9f;
     for (int blocks : {1, 2, 4}) {
-      ceiling = std::min(ceiling, time_us([&](int i) {
-        read_all<<<device.sm_count * blocks, 512, 0, stream>>>(
-            reinterpret_cast<const uint4*>(static_cast<char*>(k) + i * half),
-            reinterpret_cast<const uint4*>(static_cast<char*>(v) + i * half), half / 16, sink);
-      }, instances));
+      ceiling = std::min(ceiling,
+                         time_us(
+                             [&](int i) {
+                               read_all<<<device.sm_count * blocks, 512, 0, stream>>>(
+                                   reinterpret_cast<const uint4*>(static_cast<char*>(k) + i * half),
+                                   reinterpret_cast<const uint4*>(static_cast<char*>(v) + i * half),
+                                   half / 16, sink);
+                             },
+                             instances));
     }
-    const float ours = time_us([&](int i) {
-      cuda::launch_decode(problems[i], workspace, workspace_size, device);
-    }, instances);
+    const float ours =
+        time_us([&](int i) { cuda::launch_decode(problems[i], workspace, workspace_size, device); },
+                instances);
     check(cudaGetLastError());
     const Explanation e = cuda::explain_decode(problems[0], device);
     std::printf("%-5s %3d %3d %6d%s %6.0f %8.1f %8.1f %6.3f %6.2f %6.2f  %s\n",

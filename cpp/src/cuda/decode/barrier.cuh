@@ -12,9 +12,7 @@ namespace pagedecode::cuda {
 struct Barrier {
   std::uint64_t state;
 
-  __device__ __forceinline__ std::uint32_t address() {
-    return cute::cast_smem_ptr_to_uint(&state);
-  }
+  __device__ __forceinline__ std::uint32_t address() { return cute::cast_smem_ptr_to_uint(&state); }
   __device__ __forceinline__ void init(int arrivals) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address()), "r"(arrivals));
   }
@@ -32,11 +30,15 @@ struct Barrier {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile(
         "{\n.reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-        "@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(address()), "r"(parity) : "memory");
+        "@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(address()),
+        "r"(parity)
+        : "memory");
 #else
     asm volatile(
         "{\n.reg .pred p;\nAGAIN:\nmbarrier.test_wait.parity.shared.b64 p, [%0], %1;\n"
-        "@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(address()), "r"(parity) : "memory");
+        "@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(address()),
+        "r"(parity)
+        : "memory");
 #endif
   }
 };

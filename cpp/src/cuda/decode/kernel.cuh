@@ -4,7 +4,8 @@
 //   1. Each block finds its chunk of keys from the lengths (schedule/).
 //   2. Its loading warp keeps a ring of stages full with cp.async, ahead over works (load.cuh).
 //   3. Its four other warps consume them: teams of warps (one warp up to 16 rows) take keys of
-//      their own, with an online softmax of their own, without barriers (mainloop.cuh, softmax.cuh).
+//      their own, with an online softmax of their own, without barriers (mainloop.cuh,
+//      softmax.cuh).
 //   4. At a work's end the teams fold (epilogue.cuh); the last block of a split item folds its
 //      splits (merge/).
 // Rows are flattened (row i, head j of the group): all m x group rows of a sequence and KV head
@@ -19,8 +20,8 @@
 
 namespace pagedecode::cuda {
 
-// One step of one warp: kStepKeys keys from key from * kKeys of a stage on. `leave_k` is called when
-// K and the header have been read, `wait_v` returns when the stage's V is there.
+// One step of one warp: kStepKeys keys from key from * kKeys of a stage on. `leave_k` is called
+// when K and the header have been read, `wait_v` returns when the stage's V is there.
 template <class Traits, class LeaveK, class WaitV>
 __device__ __forceinline__ void consume(const BlockState<Traits>& b, const Work& w, int head,
                                         int row0, const typename Traits::Element* q, int key0,
@@ -99,8 +100,8 @@ __device__ __forceinline__ void consume_all(const BlockState<Traits>& b) {
   const int team_begin = warp >> plan.team_log2 << plan.team_log2;
   const int team_end = team_begin + plan.team_warps();
   const int row_of_team = (warp - team_begin) * kWarpRows;
-  const auto* q = reinterpret_cast<const typename Traits::Element*>(b.q()) +
-                  row_of_team * Traits::kHeadDim;
+  const auto* q =
+      reinterpret_cast<const typename Traits::Element*>(b.q()) + row_of_team * Traits::kHeadDim;
   constexpr int kTiles = Traits::kStepKeys / Traits::kKeys;
   RingPosition ring;
 #pragma unroll 1
@@ -124,6 +125,7 @@ __device__ __forceinline__ void consume_all(const BlockState<Traits>& b) {
       const int key = b.headers()[stage].key;
       last = b.headers()[stage].last;
       b.full_k(stage).wait(ring.parity);
+      test_delay();
       bool holds_k = true;
       bool waited = false;
       auto leave_k = [&] {
@@ -154,7 +156,6 @@ __device__ __forceinline__ void consume_all(const BlockState<Traits>& b) {
     } while (!last);
 
     write_state(b, w, mainloop);
-    b.sync_consumers();  // Q's place is free again
   }
 }
 

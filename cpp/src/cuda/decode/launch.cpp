@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "cuda/decode/launch_variant.h"
-#include "cuda/policy.h"
 #include "cuda/merge/slot.h"
+#include "cuda/policy.h"
 #include "cuda/schedule/work.h"
 #include "pagedecode/error.h"
 
@@ -40,12 +40,13 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   Decision d;
   const CacheKind cache = cache_kind(p.q.dtype, p.k.dtype, p.v.dtype, p.rope.on);
   const std::int64_t max_rows = p.max_q * p.group;
-  d.policy = choose_policy(p.q.dtype, cache, needs_options(p), p.head_dim, p.batch_invariant ? p.group : max_rows,
-                           device);
+  d.policy = choose_policy(p.q.dtype, cache, needs_options(p), p.head_dim,
+                           p.batch_invariant ? p.group : max_rows, device);
   if (d.policy.variant < 0) return d;
   const Variant& v = kVariants[d.policy.variant];
   Plan& plan = d.plan;
   plan.stages = d.policy.stages;
+  plan.exchange_log2 = d.policy.exchange_log2;
   plan.team_log2 = d.policy.team_log2;
   plan.rows_log2 = log2_of(kWarpRows << d.policy.team_log2);
   plan.tile_log2 = plan.unit_log2 = log2_of(kWarps * v.keys);
@@ -54,7 +55,8 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
       std::max<std::int64_t>((max_rows + plan.rows() - 1) / plan.rows(), 1));
   plan.slot_floats = slot_floats(plan.rows(), v.head_dim);
   plan.group_magic =
-      p.group == 1 ? 0 : static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + p.group - 1) / p.group);
+      p.group == 1 ? 0
+                   : static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + p.group - 1) / p.group);
   // Units are counted in 32 bits.
   const std::int64_t keys = p.pages.width * p.page_size;  // most of one sequence
   const std::int64_t sequences = p.pages.indptr ? 1 : p.batch;
@@ -71,16 +73,16 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   if (p.batch_invariant || p.num_splits > 0) {
     if (p.batch_invariant) {
       plan.fixed_keys = kInvariantKeys;
-      plan.splits_max = static_cast<std::int32_t>(std::max<std::int64_t>(
-          (keys + kInvariantKeys - 1) / kInvariantKeys, 1));
+      plan.splits_max = static_cast<std::int32_t>(
+          std::max<std::int64_t>((keys + kInvariantKeys - 1) / kInvariantKeys, 1));
     } else {
-      const std::int64_t tiles = std::max<std::int64_t>(
-          (keys + plan.tile_keys() - 1) / plan.tile_keys(), 1);
+      const std::int64_t tiles =
+          std::max<std::int64_t>((keys + plan.tile_keys() - 1) / plan.tile_keys(), 1);
       plan.splits_max = static_cast<std::int32_t>(std::min(p.num_splits, tiles));
     }
     const std::int64_t items = p.batch * plan.row_tiles_max;
-    plan.partition = items * p.num_kv_heads <= resident ? Partition::kSplitItems
-                                                        : Partition::kWholeItems;
+    plan.partition =
+        items * p.num_kv_heads <= resident ? Partition::kSplitItems : Partition::kWholeItems;
   }
   d.slots = num_slots(p, plan);
   return d;
@@ -105,18 +107,18 @@ void check_decode_supported(const DecodeProblem& p, const DeviceInfo& device) {
     }
   }
   if (p.pages.width * p.page_size >= std::int64_t{1} << 31) {
-    throw Unsupported("block_table: got room for " +
-                      std::to_string(p.pages.width * p.page_size) +
+    throw Unsupported("block_table: got room for " + std::to_string(p.pages.width * p.page_size) +
                       " keys on CUDA, want fewer than 2^31");
   }
   if (p.total_q >= std::int64_t{1} << 31 || p.max_q * p.group >= std::int64_t{1} << 25 ||
       p.batch >= std::int64_t{1} << 31) {
     throw Unsupported("q: got " + std::to_string(p.total_q) +
-                      " rows on CUDA, want a batch and rows below 2^31, and rows of a sequence times group below 2^25");
+                      " rows on CUDA, want a batch and rows below 2^31, and rows of a sequence "
+                      "times group below 2^25");
   }
   if (decide(p, device).policy.variant < 0) {
-    throw Unsupported("q: got head dim " + std::to_string(p.head_dim) + " with " +
-                      name(p.k.dtype) + " and " + name(p.v.dtype) +
+    throw Unsupported("q: got head dim " + std::to_string(p.head_dim) + " with " + name(p.k.dtype) +
+                      " and " + name(p.v.dtype) +
                       " caches, want a head dim up to 256 and a GPU with 96 KB of shared memory");
   }
 }

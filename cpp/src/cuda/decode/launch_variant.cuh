@@ -21,8 +21,8 @@ cudaError_t launch_variant(const DecodeProblem& p, const Plan& plan, std::size_t
     if (error != cudaSuccess) return error;
     asked.fetch_or(bit, std::memory_order_release);
   }
-  kernel<<<plan.chunks * plan.heads, (kWarps + 1) * 32, smem, static_cast<cudaStream_t>(p.stream)>>>(
-      p, plan);
+  kernel<<<plan.chunks * plan.heads, (kWarps + 1) * 32, smem,
+           static_cast<cudaStream_t>(p.stream)>>>(p, plan);
   return cudaPeekAtLastError();
 }
 

@@ -54,7 +54,8 @@ class Loader {
 
     __device__ Head(const CacheView& c, int head, std::int64_t size)
         : data(static_cast<const std::uint8_t*>(c.data) + head * c.head_stride * size),
-          page_stride(c.page_stride * size), token_stride(c.token_stride * size) {}
+          page_stride(c.page_stride * size),
+          token_stride(c.token_stride * size) {}
     __device__ __forceinline__ std::int64_t offset(std::int32_t page, std::int32_t token) const {
       return page * page_stride + token * token_stride;
     }
@@ -114,6 +115,7 @@ class Loader {
       const Pages now = pages;
       const int stage = ring_.stage;
       b_.empty_k(stage).wait(ring_.parity ^ 1);
+      test_delay();
       write_header(w, key, first, last, now);
       bool whole = p_.page_size % 16 == 0 && p_.head_dim == Traits::kHeadDim;
 #pragma unroll
@@ -194,8 +196,7 @@ class Loader {
     const std::int64_t stride = kRows * head.token_stride;
 #pragma unroll
     for (int group = 0; group < kKeys / 16; ++group) {
-      const std::uint8_t* from =
-          mine + __shfl_sync(~0u, offset[group / 2], group % 2 * 16);
+      const std::uint8_t* from = mine + __shfl_sync(~0u, offset[group / 2], group % 2 * 16);
 #pragma unroll
       for (int row = 0; row < 16; row += kRows) {
         auto* d = &tile(group * 16 + row + lane() / kLanes, lane() % kLanes * 8);

@@ -15,8 +15,8 @@ namespace pagedecode::cuda {
 template <class Traits>
 __device__ inline void convert_rows(const DecodeProblem& p, DType type, bool is_k,
                                     const std::uint8_t* head, std::int64_t offset,
-                                    std::uint32_t live, const SequenceView& s, int key0,
-                                    int row0, std::uint8_t* to) {
+                                    std::uint32_t live, const SequenceView& s, int key0, int row0,
+                                    std::uint8_t* to) {
   using Element = typename Traits::Element;
   static_assert(Traits::kHeadDim == 256, "one row of 32 lanes, 8 columns each");
   const typename Traits::StageLayout layout;
@@ -33,8 +33,7 @@ __device__ inline void convert_rows(const DecodeProblem& p, DType type, bool is_
       for (int i = 0; i < 8; ++i) {
         x[i] = float_from(type, from + (column + i) * size);
         if (rotate && !p.rope.interleaved) {
-          partner[i] =
-              float_from(type, from + (column + i + p.head_dim / 2) % p.head_dim * size);
+          partner[i] = float_from(type, from + (column + i + p.head_dim / 2) % p.head_dim * size);
         }
       }
       if (rotate) rotate8(p.rope, p.head_dim, key_position(p, s, key0 + row), column, x, partner);

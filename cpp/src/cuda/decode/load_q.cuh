@@ -44,7 +44,7 @@ __device__ __forceinline__ std::uint32_t pack2(float a, float b) {
 __device__ inline void rotate8(const RopeParams& rope, int head_dim, std::int64_t position,
                                int column, float (&x)[8], const float (&partner)[8]) {
   const int half = head_dim / 2;
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < 8; ++i) {
     if (rope.interleaved && i % 2) continue;
     const int d = column + i;
@@ -75,8 +75,8 @@ __device__ __forceinline__ float row_power(float largest) {
 }
 
 // Asks for a work's rows of Q, so that they wait in L2 when the consumers get there. By one warp.
-__device__ __forceinline__ void prefetch_q(const DecodeProblem& p, const Plan& plan,
-                                               const Work& w, int head) {
+__device__ __forceinline__ void prefetch_q(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                           int head) {
   const SequenceView s = view_of(w);
   const int row_bytes = p.head_dim * 2;
   const int lines = (row_bytes + 127) / 128;
@@ -123,8 +123,8 @@ __device__ inline void load_q(const DecodeProblem& p, const Plan& plan, const Wo
         for (int e = 0; e < 4; ++e) x.words[e] = pack2<Element>(y[2 * e], y[2 * e + 1]);
       }
     }
-    auto* tile = reinterpret_cast<std::uint16_t*>(smem_q) +
-                 row / kWarpRows * (kWarpRows * Traits::kHeadDim);
+    auto* tile =
+        reinterpret_cast<std::uint16_t*>(smem_q) + row / kWarpRows * (kWarpRows * Traits::kHeadDim);
     const int r = row % kWarpRows;
     if constexpr (!Traits::kBytes) {
       *reinterpret_cast<Chunk16*>(tile + layout(r, column)) = x;

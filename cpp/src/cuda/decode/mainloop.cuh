@@ -34,12 +34,12 @@ struct Mainloop {
   static constexpr int kQBlocks = Traits::kQInRegisters ? kHeadDim / 16 : 1;
   static constexpr int kUnits = Traits::kUnits;
 
-  using OLayout = cute::Layout<cute::Shape<cute::Shape<cute::_2, cute::_2>, cute::_1,
-                                           cute::Int<kHeadDim / 8>>>;
-  using SLayout = cute::Layout<cute::Shape<cute::Shape<cute::_2, cute::_2>, cute::_1,
-                                           cute::Int<kKeys / 8>>>;
-  using QFragment = cute::Layout<cute::Shape<cute::Shape<cute::_2, cute::_2, cute::_2>,
-                                             cute::_1, cute::Int<kQBlocks>>>;
+  using OLayout =
+      cute::Layout<cute::Shape<cute::Shape<cute::_2, cute::_2>, cute::_1, cute::Int<kHeadDim / 8>>>;
+  using SLayout =
+      cute::Layout<cute::Shape<cute::Shape<cute::_2, cute::_2>, cute::_1, cute::Int<kKeys / 8>>>;
+  using QFragment = cute::Layout<
+      cute::Shape<cute::Shape<cute::_2, cute::_2, cute::_2>, cute::_1, cute::Int<kQBlocks>>>;
 
   decltype(cute::make_tensor<float>(OLayout{})) rO;      // ((2, 2), 1, D / 8)
   decltype(cute::make_tensor<Element>(QFragment{})) rQ;  // ((2, 2, 2), 1, D / 16)
@@ -128,8 +128,7 @@ struct Mainloop {
     using namespace cute;
     auto mma = Mma{}.get_slice(lane());
     // P as A: k block j is accumulator blocks 2 j and 2 j + 1.
-    auto rP = make_tensor<Element>(
-        Layout<Shape<Shape<_2, _2, _2>, _1, Int<kKeys / 16>>>{});
+    auto rP = make_tensor<Element>(Layout<Shape<Shape<_2, _2, _2>, _1, Int<kKeys / 16>>>{});
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll

@@ -23,7 +23,7 @@ __device__ __forceinline__ int fragment_key(int c) {
 // tile's interior. Every lane gets it.
 template <bool kPositions>
 __device__ __forceinline__ std::int32_t window_edge(const DecodeProblem& p, const Plan& plan,
-                                           const Work& w) {
+                                                    const Work& w) {
   if (p.window_left < 0) return 0;
   const SequenceView s = view_of(w);
   const std::int64_t last = min64(plan.row_of(w.row0 + plan.rows() - 1), s.m - 1);
@@ -69,7 +69,7 @@ __device__ __forceinline__ std::uint32_t hidden_by_ranges(const DecodeProblem& p
 // The same for any mask.
 template <int kCols>
 __device__ inline std::uint32_t hidden_by_rule(const DecodeProblem& p, const Plan& plan,
-                                                     const Work& w, int row0, int key0) {
+                                               const Work& w, int row0, int key0) {
   const SequenceView s = view_of(w);
   std::uint32_t hidden = 0;
 #pragma unroll 1

@@ -11,8 +11,8 @@
 namespace pagedecode::cuda {
 
 struct StageHeader {
-  std::int32_t work;     // its place in the ring of Work; -1: there is no more
-  std::int32_t key;      // first key of the stage: a multiple of the tile
+  std::int32_t work;  // its place in the ring of Work; -1: there is no more
+  std::int32_t key;   // first key of the stage: a multiple of the tile
   std::int32_t unused;
   std::int32_t last;
   std::uint32_t bad[4];  // bit of each key whose page id is outside the pool
@@ -32,9 +32,7 @@ struct BlockState {
   __device__ std::uint8_t* k_stage(int stage) const {
     return smem + 2 * stage * Traits::kHalfBytes;
   }
-  __device__ std::uint8_t* v_stage(int stage) const {
-    return k_stage(stage) + Traits::kHalfBytes;
-  }
+  __device__ std::uint8_t* v_stage(int stage) const { return k_stage(stage) + Traits::kHalfBytes; }
   __device__ std::uint8_t* q() const { return smem + plan.shared.q; }
   __device__ Work* works() const { return reinterpret_cast<Work*>(smem + plan.shared.work); }
   __device__ StageHeader* headers() const {
@@ -50,7 +48,9 @@ struct BlockState {
   // The header is there, ahead of the keys: Q can be fetched.
   __device__ Barrier& header(int stage) const { return barrier(stage, 4); }
   __device__ bool* flag() const { return reinterpret_cast<bool*>(smem + plan.shared.flag); }
-  __device__ float* row_scale() const { return reinterpret_cast<float*>(smem + plan.shared.row_scale); }
+  __device__ float* row_scale() const {
+    return reinterpret_cast<float*>(smem + plan.shared.row_scale);
+  }
 
   // By one thread, before a barrier of the block.
   __device__ void init_barriers() const {

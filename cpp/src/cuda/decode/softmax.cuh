@@ -2,9 +2,9 @@
 //
 // Online softmax of one warp, without a maximum in the common path: probabilities are taken
 // against the row's reference as it stands, and only the test that their sum stays below kCeiling
-// is paid for (on an H200, e4m3 at 32 rows: from 1.38 to 1.18 x the ceiling of memory). The rare path (always a
-// row's first tile) moves the reference of those rows alone whose own sum exceeded it,
-// so that a row's bits never depend on its neighbours.
+// is paid for (on an H200, e4m3 at 32 rows: from 1.38 to 1.18 x the ceiling of memory). The rare
+// path (always a row's first tile) moves the reference of those rows alone whose own sum exceeded
+// it, so that a row's bits never depend on its neighbours.
 #pragma once
 
 #include "cuda/decode/traits.h"

@@ -27,8 +27,8 @@ struct DecodeTraits {
   static constexpr bool kConverting = kVariant.cache == CacheKind::kAny;
   static constexpr bool kOptions = kVariant.options;
   // Of the matrix products, Q and P.
-  using Element = std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t,
-                                     cute::bfloat16_t>;
+  using Element =
+      std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t, cute::bfloat16_t>;
   // Of K and V in shared memory: Element, or a byte of any 1-byte type.
   using Cache = std::conditional_t<kBytes, std::uint8_t, Element>;
   static constexpr int kHeadDim = kVariant.head_dim;
@@ -38,12 +38,13 @@ struct DecodeTraits {
   // Q is read from shared memory again for each step where accumulators leave it no registers.
   static constexpr bool kQInRegisters = kHeadDim <= 128;
 
-  using Atom = std::conditional_t<std::is_same_v<Element, cute::half_t>,
-                                  cute::SM80_16x8x16_F32F16F16F32_TN,
-                                  cute::SM80_16x8x16_F32BF16BF16F32_TN>;
+  using Atom =
+      std::conditional_t<std::is_same_v<Element, cute::half_t>, cute::SM80_16x8x16_F32F16F16F32_TN,
+                         cute::SM80_16x8x16_F32BF16BF16F32_TN>;
   // One warp; two n blocks at a time, for 4-matrix ldmatrix of B.
-  using Mma = cute::TiledMMA<cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_1, cute::_1, cute::_1>>,
-                             cute::Tile<cute::_16, cute::_16, cute::_16>>;
+  using Mma =
+      cute::TiledMMA<cute::MMA_Atom<Atom>, cute::Layout<cute::Shape<cute::_1, cute::_1, cute::_1>>,
+                     cute::Tile<cute::_16, cute::_16, cute::_16>>;
 
   // The type of K or V in shared memory; a constant where the variant knows it.
   __device__ __forceinline__ static DType type_in_shared(DType cache) {
@@ -71,7 +72,7 @@ struct DecodeTraits {
   using QLayout = decltype(swizzled<kWarpRows, kHeadDim>());  // (R, D)
 
   static constexpr int kStageKeys = kWarps * kKeys;
-  static constexpr int kHalfBytes = kStageKeys * kRowBytes;  // K, or V, of a stage
+  static constexpr int kHalfBytes = kStageKeys * kRowBytes;      // K, or V, of a stage
   using StageLayout = decltype(swizzled<kStageKeys, kUnits>());  // (kStageKeys, kUnits)
 };
 

@@ -1,12 +1,7 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
-// Folding the states of an item's rows, in the same launch: of the teams of a block (in shared
-// memory, some columns at a time), of splits (in slots of the workspace). One loop does both, so
-// that the second finds its code fetched: a cold instruction costs about 9 ns, and a small problem
-// spends more on its ends than on its keys.
-//
-// Each block that wrote a split arrives at the item's counter, and the last one folds all splits in
-// split order and puts the counter back to 0.
+// The merge of an item's splits, in the same launch: each block that wrote a split arrives at the
+// item's counter, and the last one folds all splits in split order and puts the counter back to 0.
 #pragma once
 
 #include "cuda/merge/sink.cuh"
@@ -14,124 +9,15 @@
 
 namespace pagedecode::cuda {
 
-// States to fold: `count` of them, the first at (states, values), the others evenly from `next_*`
-// on, `*_apart` floats from each other. A state is (ref, sum) [rows], values are [rows][columns].
-struct FoldSource {
-  const float* states;
-  const float* values;
-  const float* next_states;
-  const float* next_values;
-  std::int64_t states_apart;
-  std::int64_t values_apart;
-  int count;
-};
-
-// Where the result goes.
-struct FoldTarget {
-  float* slot;       // null: `out` and `lse`
-  int first_column;  // of the columns at hand
-  int columns_log2;  // how many they are
-};
-
-// By the block's `kThreads` consuming threads. Values of `target.slot` may be those of the first
-// source; its states are left to fold_states_of, after a barrier, since all columns read them here.
-template <int kHeadDim, int kThreads>
-__device__ __forceinline__ void fold_values_of(const DecodeProblem& p, const Plan& plan,
-                                               const Work& w, int rows, const FoldSource& from,
-                                               const FoldTarget& target) {
-  // Loads in flight: a thread takes kTasks groups of four columns at a time, kBatch states of each.
-  constexpr int kTasks = 2;
-  constexpr int kBatch = 4;
-  const SequenceView s = view_of(w);
-  const int shift = target.columns_log2 - 2;
-  const int tasks = rows << shift;
-#pragma unroll 1
-  for (int at0 = thread_index(); at0 < tasks; at0 += kTasks * kThreads) {
-    SoftmaxState state[kTasks];
-    float4 acc[kTasks];
-#pragma unroll
-    for (int t = 0; t < kTasks; ++t) {
-      state[t] = {-INFINITY, 0.0f};
-      acc[t] = {0.0f, 0.0f, 0.0f, 0.0f};
-    }
-#pragma unroll 1
-    for (int i0 = 0; i0 < from.count; i0 += kBatch) {
-      float2 right[kBatch][kTasks];
-      float4 x[kBatch][kTasks];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const bool first = i0 + i == 0;
-        const float* states =
-            first ? from.states : from.next_states + (i0 + i - 1) * from.states_apart;
-        const float* values =
-            first ? from.values : from.next_values + (i0 + i - 1) * from.values_apart;
-#pragma unroll
-        for (int t = 0; t < kTasks; ++t) {
-          const int at = at0 + t * kThreads;
-          right[i][t] = {-INFINITY, 0.0f};
-          x[i][t] = {0.0f, 0.0f, 0.0f, 0.0f};
-          if (i0 + i < from.count && at < tasks) {
-            right[i][t] = reinterpret_cast<const float2*>(states)[at >> shift];
-            x[i][t] = reinterpret_cast<const float4*>(values)[at];
-          }
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (i0 + i >= from.count) break;
-#pragma unroll
-        for (int t = 0; t < kTasks; ++t) {
-          fold_values(acc[t], fold(state[t], {right[i][t].x, right[i][t].y}), x[i][t]);
-        }
-      }
-    }
-#pragma unroll
-    for (int t = 0; t < kTasks; ++t) {
-      const int at = at0 + t * kThreads;
-      if (at >= tasks) break;
-      const int row = at >> shift;
-      const int column = target.first_column + (at - (row << shift)) * 4;
-      if (target.slot) {
-        *reinterpret_cast<float4*>(target.slot + 2 * plan.rows() + row * kHeadDim + column) =
-            acc[t];
-        continue;
-      }
-      const int f = w.row0 + row;
-      const int i = plan.row_of(f);
-      const int q_head = w.head * p.group + f - i * p.group;
-      const RowResult r = finish(state[t], sink_of(p, q_head), p.lse_base2);
-      const float scale = r.out_scale * p.v_scale[w.head];
-      if (column < p.head_dim) {
-        store_out(p, s, i, q_head, column, {acc[t].x * scale, acc[t].y * scale, acc[t].z * scale,
-                                            acc[t].w * scale});
-      }
-      if (column == 0) store_lse(p, s, i, q_head, r.lse);
-    }
-  }
-}
-
-template <int kThreads>
-__device__ __forceinline__ void fold_states_of(int rows, const FoldSource& from, float* slot) {
-#pragma unroll 1
-  for (int row = thread_index(); row < rows; row += kThreads) {
-    SoftmaxState state{-INFINITY, 0.0f};
-#pragma unroll 1
-    for (int i = 0; i < from.count; ++i) {
-      const float* states = i == 0 ? from.states : from.next_states + (i - 1) * from.states_apart;
-      const float2 right = reinterpret_cast<const float2*>(states)[row];
-      fold(state, {right.x, right.y});
-    }
-    reinterpret_cast<SoftmaxState*>(slot)[row] = state;
-  }
-}
-
 // Whether this block is the last of `count` to arrive; what its threads wrote before is visible to
 // the last. Every thread that `sync` joins calls it.
 template <class Sync>
 __device__ __forceinline__ bool arrive_last(std::uint32_t* counter, int count, bool* shared,
                                             Sync&& sync) {
+  test_delay();
   sync();
   if (thread_index() == 0) {
+    test_delay();
     // The barrier before and the fence make the block's writes visible to who sees the count; the
     // fence after makes the others' visible to this block.
     __threadfence();
@@ -142,6 +28,101 @@ __device__ __forceinline__ bool arrive_last(std::uint32_t* counter, int count, b
   }
   sync();
   return *shared;
+}
+
+// Folds `count` splits of an item, every `step`-th from `first` on, in order: to its rows if
+// `final`, else to the slot of `first`.
+template <int kHeadDim, int kThreads, class Sync>
+__device__ __forceinline__ void fold_slots(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                           int first, int count, int step, bool final,
+                                           Sync&& sync) {
+  // Loads in flight: a merge waits for L2, and one block has few threads. A thread takes kTasks
+  // groups of four columns at a time, kBatch splits of each.
+  constexpr int kTasks = 4;
+  constexpr int kBatch = 4;
+  constexpr int kColumns = kHeadDim / 4;
+  const SequenceView s = view_of(w);
+  const int rows = min(plan.rows(), w.m * p.group - w.row0);
+  const std::int64_t floats = plan.slot_floats;
+  float* const slot0 = plan.partials + slot_of(p, plan, w.origin, w.head, first) * floats;
+  // Slots past that of split 0 lie evenly.
+  const float* const slot1 =
+      plan.partials + slot_of(p, plan, w.origin, w.head, first + step) * floats;
+  const std::int64_t apart = (slot_of(p, plan, w.origin, w.head, first + 2 * step) -
+                              slot_of(p, plan, w.origin, w.head, first + step)) *
+                             floats;
+  const int tasks = rows * kColumns;
+  const int values_at = 2 * plan.rows();
+#pragma unroll 1
+  for (int at0 = thread_index(); at0 < tasks; at0 += kTasks * kThreads) {
+    SoftmaxState state[kTasks];
+    float4 acc[kTasks];
+#pragma unroll
+    for (int t = 0; t < kTasks; ++t) {
+      state[t] = {-INFINITY, 0.0f};
+      acc[t] = {0.0f, 0.0f, 0.0f, 0.0f};
+    }
+#pragma unroll 1
+    for (int i0 = 0; i0 < count; i0 += kBatch) {
+      float2 right[kBatch][kTasks];
+      float4 x[kBatch][kTasks];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const float* from = i0 + i == 0 ? slot0 : slot1 + (i0 + i - 1) * apart;
+#pragma unroll
+        for (int t = 0; t < kTasks; ++t) {
+          const int at = at0 + t * kThreads;
+          right[i][t] = {-INFINITY, 0.0f};
+          x[i][t] = {0.0f, 0.0f, 0.0f, 0.0f};
+          if (i0 + i < count && at < tasks) {
+            right[i][t] = __ldcg(reinterpret_cast<const float2*>(from) + at / kColumns);
+            x[i][t] = __ldcg(reinterpret_cast<const float4*>(from + values_at) + at);
+          }
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (i0 + i >= count) break;
+#pragma unroll
+        for (int t = 0; t < kTasks; ++t) {
+          fold_values(acc[t], fold(state[t], {right[i][t].x, right[i][t].y}), x[i][t]);
+        }
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < kTasks; ++t) {
+      const int at = at0 + t * kThreads;
+      if (at >= tasks) break;
+      const int row = at / kColumns;
+      const int column = at % kColumns * 4;
+      if (!final) {
+        reinterpret_cast<float4*>(slot0 + values_at)[at] = acc[t];
+        continue;
+      }
+      const int f = w.row0 + row;
+      const int i = plan.row_of(f);
+      const int q_head = w.head * p.group + f - i * p.group;
+      const RowResult r = finish(state[t], sink_of(p, q_head), p.lse_base2);
+      const float scale = r.out_scale * p.v_scale[w.head];
+      if (column < p.head_dim) {
+        store_out(p, s, i, q_head, column,
+                  {acc[t].x * scale, acc[t].y * scale, acc[t].z * scale, acc[t].w * scale});
+      }
+      if (column == 0) store_lse(p, s, i, q_head, r.lse);
+    }
+  }
+  if (final) return;
+  sync();  // the first slot's states have been read
+  for (int row = thread_index(); row < rows; row += kThreads) {
+    SoftmaxState state{-INFINITY, 0.0f};
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+      const float* from = i == 0 ? slot0 : slot1 + (i - 1) * apart;
+      const float2 right = __ldcg(reinterpret_cast<const float2*>(from) + row);
+      fold(state, {right.x, right.y});
+    }
+    reinterpret_cast<SoftmaxState*>(slot0)[row] = state;
+  }
 }
 
 // Arrivals at an item's counters: splits in groups, then groups. Many splits fold in two levels,
@@ -162,53 +143,36 @@ struct MergeTree {
   }
 };
 
-// Splits `first`, `first` + `step`, ... of an item.
-__device__ __forceinline__ FoldSource split_source(const DecodeProblem& p, const Plan& plan,
-                                                   const Work& w, int first, int count, int step) {
-  const std::int64_t slot0 = slot_of(p, plan, w.origin, w.head, first);
-  // Slots past that of split 0 lie evenly.
-  const std::int64_t slot1 = slot_of(p, plan, w.origin, w.head, first + step);
-  const std::int64_t slot2 = slot_of(p, plan, w.origin, w.head, first + 2 * step);
-  FoldSource s;
-  s.states = plan.partials + slot0 * plan.slot_floats;
-  s.values = s.states + 2 * plan.rows();
-  s.next_states = plan.partials + slot1 * plan.slot_floats;
-  s.next_values = s.next_states + 2 * plan.rows();
-  s.states_apart = s.values_apart = (slot2 - slot1) * plan.slot_floats;
-  s.count = count;
-  return s;
-}
-
-// The next merge that this block is to do after it wrote the state of a split; `level` counts from
-// 0. False: none.
-template <class Sync>
-__device__ __forceinline__ bool next_merge(const DecodeProblem& p, const Plan& plan, const Work& w,
-                                           int level, bool* shared, FoldSource& from,
-                                           bool& final, Sync&& sync) {
-  if (plan.partition == Partition::kWholeItems) {
-    // The running fold in slot 0, this split in slot 1.
-    if (level > 0 || w.split == 0) return false;
-    from = split_source(p, plan, w, 0, 2, 1);
-    final = w.split == w.splits - 1;
-    sync();
-    return true;
-  }
+// After a block's kThreads threads have written its split's partial state: folds what it is the
+// last one for. `sync` is their barrier.
+template <int kHeadDim, int kThreads, class Sync>
+__device__ __forceinline__ void merge_splits(const DecodeProblem& p, const Plan& plan,
+                                             const Work& w, bool* shared, Sync&& sync) {
+  // kWholeItems: the running fold lies in slot 0, this split in slot 1.
+  const bool whole = plan.partition == Partition::kWholeItems;
+  if (whole && w.split == 0) return;
   const MergeTree tree(plan, w.splits);
-  const bool top = level == 1 || tree.groups == 1;
-  if (level > (tree.groups > 1)) return false;
   const int group = w.split / tree.fan;
-  // A group's counter is that of its first block, which is split 0 of one item at most, and a later
-  // split of one.
+  // Of the group's first block, which is split 0 of one item at most, and a later split of one.
   const std::int32_t block = w.origin + group * tree.fan * plan.heads;
-  std::uint32_t* counter = top ? plan.counters + counter_of(p, plan, w.origin, w.head)
-                               : plan.counters + kMaxBlocks + 2 * block + (group == 0);
-  const bool groups = top && tree.groups > 1;
-  const int first = groups ? 0 : group * tree.fan;
-  const int count = groups ? tree.groups : tree.size(group, w.splits);
-  if (!arrive_last(counter, count, shared, sync)) return false;
-  from = split_source(p, plan, w, first, count, groups ? tree.fan : 1);
-  final = top;
-  return true;
+  std::uint32_t* counter = plan.counters + kMaxBlocks + 2 * block + (group == 0);
+  int first = group * tree.fan, count = tree.size(group, w.splits), step = 1;
+  if (whole) first = 0, count = 2;
+#pragma unroll 1
+  for (int level = tree.groups == 1; level < 2; ++level) {
+    bool final = level == 1;
+    if (whole) {
+      final = w.split == w.splits - 1;
+      sync();
+    } else {
+      if (level == 1) {
+        counter = plan.counters + counter_of(p, plan, w.origin, w.head);
+        if (tree.groups > 1) first = 0, count = tree.groups, step = tree.fan;
+      }
+      if (!arrive_last(counter, count, shared, sync)) return;
+    }
+    fold_slots<kHeadDim, kThreads>(p, plan, w, first, count, step, final, sync);
+  }
 }
 
 }  // namespace pagedecode::cuda

@@ -26,8 +26,8 @@ __device__ __forceinline__ float sink_of(const DecodeProblem& p, int q_head) {
 // Four columns of a finished row.
 __device__ __forceinline__ void store_out(const DecodeProblem& p, const SequenceView& s, int i,
                                           int q_head, int column, float4 x) {
-  const std::int64_t at = row_offset(p.out, s, i, bool(p.cu_seqlens_q)) +
-                          q_head * p.out.head_stride + column;
+  const std::int64_t at =
+      row_offset(p.out, s, i, bool(p.cu_seqlens_q)) + q_head * p.out.head_stride + column;
   if (p.out.dtype == DType::kFloat32) {
     *reinterpret_cast<float4*>(static_cast<float*>(p.out.data) + at) = x;
   } else if (p.out.dtype == DType::kFloat16) {

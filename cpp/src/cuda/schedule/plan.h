@@ -31,7 +31,7 @@ inline constexpr int kCounters = 3 * kMaxBlocks;
 
 enum class Partition : std::uint8_t { kBalanced, kWholeItems, kSplitItems };
 
-inline constexpr int kWarps = 4;        // that consume, of a block; one more loads
+inline constexpr int kWarps = 4;  // that consume, of a block; one more loads
 inline constexpr int kWorkBytes = 48;
 inline constexpr int kHeaderBytes = 32;
 inline constexpr int kStageBarriers = 5;
@@ -49,19 +49,20 @@ struct SharedPlan {
 
 // What the host decided, from shapes and options only. A kernel takes it by value.
 struct Plan {
-  std::int32_t rows_log2 = 4;    // flattened query rows (m x group) of a tile
-  std::int32_t team_log2 = 0;    // warps that share the keys of a tile, each with rows of its own
-  std::int32_t stages = 3;       // of the load pipeline
-  std::int32_t tile_log2 = 6;    // keys of one step of a block
-  std::int32_t unit_log2 = 6;    // keys of a unit: a tile, or more where units would pass 2^31
-  std::int32_t chunks = 1;       // ranges that the units of a head are cut into
-  std::int32_t heads = 1;        // KV heads side by side: blocks = chunks * heads
-  std::uint32_t group_magic = 0; // ceil(2^32 / group): f / group for f below 2^25; 0: group is 1
+  std::int32_t rows_log2 = 4;      // flattened query rows (m x group) of a tile
+  std::int32_t team_log2 = 0;      // warps that share the keys of a tile, each with rows of its own
+  std::int32_t stages = 3;         // of the load pipeline
+  std::int32_t exchange_log2 = 5;  // columns of accumulators that the epilogue exchanges at a time
+  std::int32_t tile_log2 = 6;      // keys of one step of a block
+  std::int32_t unit_log2 = 6;      // keys of a unit: a tile, or more where units would pass 2^31
+  std::int32_t chunks = 1;         // ranges that the units of a head are cut into
+  std::int32_t heads = 1;          // KV heads side by side: blocks = chunks * heads
+  std::uint32_t group_magic = 0;   // ceil(2^32 / group): f / group for f below 2^25; 0: group is 1
   Partition partition = Partition::kBalanced;
-  std::int32_t fixed_keys = 0;   // kWholeItems, kSplitItems: keys of a split, or 0: num_splits
-  std::int32_t splits_max = 1;   // kWholeItems, kSplitItems: most splits of one item
+  std::int32_t fixed_keys = 0;  // kWholeItems, kSplitItems: keys of a split, or 0: num_splits
+  std::int32_t splits_max = 1;  // kWholeItems, kSplitItems: most splits of one item
   std::int32_t row_tiles_max = 1;
-  std::int64_t slot_floats = 0;  // floats of one partial state
+  std::int64_t slot_floats = 0;       // floats of one partial state
   std::uint32_t* counters = nullptr;  // zero between calls
   float* partials = nullptr;          // [slots, slot_floats]
   SharedPlan shared{};

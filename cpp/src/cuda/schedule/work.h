@@ -17,10 +17,10 @@ struct Work {
   std::int32_t first_row;  // of the sequence, in total_q
   std::int32_t m;
   std::int32_t n;
-  std::int32_t row0;    // first flattened row (row i, head j of the group: i * group + j)
-  std::int32_t begin;   // keys [begin, end); may be empty
+  std::int32_t row0;   // first flattened row (row i, head j of the group: i * group + j)
+  std::int32_t begin;  // keys [begin, end); may be empty
   std::int32_t end;
-  std::int32_t split;   // of `splits`; 1: the result is final
+  std::int32_t split;  // of `splits`; 1: the result is final
   std::int32_t splits;
   std::int32_t origin;  // names the item among those that are split: see slot_of, counter_of
   std::int32_t head;    // KV head
@@ -28,9 +28,7 @@ struct Work {
 };
 static_assert(sizeof(Work) == 48);
 
-PD_HOST_DEVICE SequenceView view_of(const Work& w) {
-  return {w.seq, w.first_row, w.m, w.n, 0};
-}
+PD_HOST_DEVICE SequenceView view_of(const Work& w) { return {w.seq, w.first_row, w.m, w.n, 0}; }
 
 // The partial state of a split.
 //   kBalanced: origin is the block of split 0, where the item is the last of the chunk; later
