@@ -12,6 +12,7 @@ enum class ProducerKind {
   kNumpy,     // __array_struct__: no DLPack call, and types that NumPy's DLPack has no code for
   kExchange,  // the C exchange API of DLPack 1.2: no Python call
   kDlpack,    // __dlpack__
+  kMasked,    // numpy.ma: its mask would be ignored
   kNone,      // not an array
 };
 
