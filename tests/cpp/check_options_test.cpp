@@ -37,7 +37,7 @@ TEST(CheckOptions, Splits) {
   c.args.num_splits = 3;
   EXPECT_EQ(make(c).num_splits, 3);
   c.args.batch_invariant = true;
-  EXPECT_REFUSED(InvalidArgument, "num_splits: got 3, want none with batch_invariant", make(c));
+  EXPECT_REFUSED(InvalidArgument, "num_splits: got 3, want None with batch_invariant", make(c));
 }
 
 TEST(CheckOptions, MaxSeqlenQ) {
