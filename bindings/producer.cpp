@@ -54,6 +54,7 @@ Producer inspect(nb::handle type) {
     is_numpy = is_numpy || (root == "numpy" && text_of(name) == "ndarray");
   }
   p.api = exchange_api(type);
+  if (p.is_torch) p.is_neg = attribute_or_null(type, "is_neg").release().ptr();
   if (is_masked) {
     p.kind = ProducerKind::kMasked;
   } else if (is_numpy) {

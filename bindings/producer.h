@@ -19,8 +19,9 @@ enum class ProducerKind {
 struct Producer {
   ProducerKind kind = ProducerKind::kNone;
   const DLPackExchangeAPI* api = nullptr;
-  bool is_torch = false;  // may require gradients
-  bool is_jax = false;    // never written
+  PyObject* is_neg = nullptr;  // torch's: whether the memory lacks the sign
+  bool is_torch = false;       // may require gradients
+  bool is_jax = false;         // never written
 };
 
 // NOTE: holds a reference to each type it has seen, so that no other type takes its address.

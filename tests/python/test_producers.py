@@ -170,9 +170,9 @@ def test_torch_tensors_with_a_negative_bit():
     slopes = torch.ones(4, dtype=torch.complex64).conj().imag
     with pytest.raises(ValueError, match=r"^alibi_slopes: .*negative bit"):
         pagedecode.decode(**CALL, alibi_slopes=slopes)
-    out = torch._neg_view(torch.zeros(2, 3, 4, 16))
-    with pytest.raises(ValueError, match=r"^out: .*negative bit"):
-        pagedecode.decode(**CALL, out=out)
+    lse = torch.zeros(6, 4, dtype=torch.complex64).conj().imag
+    with pytest.raises(ValueError, match=r"^lse: .*negative bit"):
+        pagedecode.decode(**CALL, lse=lse)
 
 
 def test_masked_arrays():
