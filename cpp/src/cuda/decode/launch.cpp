@@ -39,7 +39,8 @@ struct Decision {
 Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   Decision d;
   const CacheKind cache = cache_kind(p.q.dtype, p.k.dtype, p.v.dtype, p.rope.on);
-  const std::int64_t max_rows = p.max_q * p.group;
+  // A call without rows still has a plan: its workspace can be asked for.
+  const std::int64_t max_rows = std::max<std::int64_t>(p.max_q, 1) * p.group;
   d.policy = choose_policy(p.q.dtype, cache, needs_options(p), p.head_dim,
                            p.batch_invariant ? p.group : max_rows, device);
   if (d.policy.variant < 0) return d;
