@@ -151,12 +151,12 @@ def test_b38_a_read_only_workspace_is_refused():
 def test_b38_a_workspace_on_the_other_device_is_refused():
     cpu, cuda = BACKENDS["torch-cpu"], BACKENDS["torch-cuda"]
     args = normal([3000, 100], [4, 1], page=16)
+    host = np.zeros(2**24, np.uint8)
+    for wrong in (host, cpu.to(host)):
+        with refused("workspace"):
+            pagedecode.decode(**convert(cuda, args), workspace=wrong)
     with refused("workspace"):
-        call(cuda, args, workspace=np.zeros(2**24, np.uint8))
-    with refused("workspace"):
-        call(cuda, {**convert(cuda, args), "workspace": cpu.to(np.zeros(2**24, np.uint8))})
-    with refused("workspace"):
-        call(cpu, {**convert(cpu, args), "workspace": cuda.to(np.zeros(2**24, np.uint8))})
+        pagedecode.decode(**convert(cpu, args), workspace=cuda.to(host))
 
 
 def test_b38_the_size_depends_on_shapes_and_options_only(backend):

@@ -119,7 +119,9 @@ def test_every_key_value(device_backend, dtype):
         nan = np.isnan(want) | np.isinf(want)
         assert ((np.isnan(lse) | np.isinf(lse)) == nan).all()
         error = np.abs(lse[~nan] - want[~nan])
-        assert (error <= 1e-6 * np.abs(want[~nan]) + 1e-7).all()
+        # CUDA: exp2 and log2 are good to a few units of the last place of 4, the softmax headroom.
+        absolute = 2e-6 if device_backend.device == "cuda" else 1e-7
+        assert (error <= 1e-6 * np.abs(want[~nan]) + absolute).all()
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
