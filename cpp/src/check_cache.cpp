@@ -53,6 +53,10 @@ void check_head_dim(const char* name, std::int64_t head_dim) {
 
 CacheShape check_cache_pair(const Tensor& k_cache, const Tensor& v_cache, KVLayout layout,
                             std::int64_t head_dim, Device device, CacheView* k, CacheView* v) {
+  if (layout != KVLayout::kNHD && layout != KVLayout::kHND) {
+    throw_argument("kv_layout", "KVLayout(" + std::to_string(static_cast<int>(layout)) + ")",
+                   "kNHD or kHND");
+  }
   const bool nhd = layout == KVLayout::kNHD;
   CacheShape shape{kAny, kAny, kAny, head_dim};
   const char* head_dim_name = head_dim == kAny ? "D" : "D of q";

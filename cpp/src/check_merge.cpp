@@ -67,6 +67,7 @@ MergeProblem check_merge(const MergeArgs& a, std::vector<StateView>* states) {
   p.rows = first.shape[0];
   p.num_heads = static_cast<std::int32_t>(first.shape[1]);
   p.head_dim = static_cast<std::int32_t>(first.shape[2]);
+  check_lse_base(a.lse_base);
   p.lse_base2 = a.lse_base == LseBase::k2;
 
   states->clear();

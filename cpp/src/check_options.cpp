@@ -75,7 +75,8 @@ void check_mask(const Tensor& t, DecodeProblem* p) {
 void check_mask_width(const DecodeArgs& a, std::int64_t largest_m) {
   if (!a.draft_mask) return;
   const Tensor& t = *a.draft_mask;
-  const std::int64_t words = (largest_m + 31) / 32;
+  const std::int64_t words = largest_m / 32 + (largest_m % 32 != 0);
+  const std::int64_t columns = saturating_product(32, words);
   const std::string of = a.max_seqlen_q ? "max_seqlen_q = " : "the largest m = ";
   if (t.dtype == DType::kUInt32) {
     if (t.shape[1] == words) return;
@@ -84,9 +85,9 @@ void check_mask_width(const DecodeArgs& a, std::int64_t largest_m) {
                        (words == 1 ? " word for " : " words for ") + of +
                        std::to_string(largest_m));
   }
-  if (t.shape[1] == largest_m || t.shape[1] == 32 * words) return;
+  if (t.shape[1] == largest_m || t.shape[1] == columns) return;
   throw_argument("draft_mask", "shape " + shape_text(t),
-                 "a width of " + std::to_string(largest_m) + " or " + std::to_string(32 * words) +
+                 "a width of " + std::to_string(largest_m) + " or " + std::to_string(columns) +
                      " for " + of + std::to_string(largest_m));
 }
 
@@ -110,6 +111,7 @@ ScaleView check_scale(const char* name, const Scale& scale, std::int64_t num_kv_
 void check_options(const DecodeArgs& a, DecodeProblem* p) {
   check_numbers(a, p);
   p->causal = a.causal;
+  check_lse_base(a.lse_base);
   p->lse_base2 = a.lse_base == LseBase::k2;
   if (a.draft_mask) check_mask(*a.draft_mask, p);
   if (p->uniform_q >= 0 || a.max_seqlen_q) {

@@ -63,19 +63,20 @@ void check_lse(const DecodeArgs& a, DecodeProblem* p) {
   check_data("lse", lse);
   check_self_overlap("lse", lse);
   check_apart("lse", lse, a);
-  if (a.out.ndim > 0) check_overlap("lse", lse, "out", a.out);
+  if (a.out.ndim != 0) check_overlap("lse", lse, "out", a.out);
   p->lse = {static_cast<float*>(lse.data), stride_of(lse, 0), stride_of(lse, 1)};
 }
 
 }  // namespace
 
 void check_outputs(const DecodeArgs& a, bool needs_out, DecodeProblem* p) {
-  p->out.dtype = a.out.ndim > 0 ? a.out.dtype : a.q.dtype;
-  if (a.out.ndim > 0 || needs_out) check_out(a, p);
+  p->out.dtype = a.out.ndim != 0 ? a.out.dtype : a.q.dtype;
+  if (a.out.ndim != 0 || needs_out) check_out(a, p);
   if (a.lse) check_lse(a, p);
   if (!a.workspace) return;
+  check_view("workspace", *a.workspace);
   check_apart("workspace", *a.workspace, a);
-  if (a.out.ndim > 0) check_overlap("workspace", *a.workspace, "out", a.out);
+  if (a.out.ndim != 0) check_overlap("workspace", *a.workspace, "out", a.out);
   if (a.lse) check_overlap("workspace", *a.workspace, "lse", *a.lse);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "overlap.h"
 #include "pagedecode/error.h"
@@ -28,6 +29,17 @@ std::string strides_text(const Tensor& t) {
   std::string s = "(";
   for (int i = 0; i < t.ndim; ++i) s += (i ? ", " : "") + std::to_string(t.strides[i]);
   return s + ")";
+}
+
+void check_device_name(const char* name, Device device) {
+  if (device.type != DeviceType::kCpu && device.type != DeviceType::kCuda) {
+    throw_argument(name, "DeviceType(" + std::to_string(static_cast<int>(device.type)) + ")",
+                   "kCpu or kCuda");
+  }
+  const bool right = device.type == DeviceType::kCpu ? device.index == 0 : device.index >= 0;
+  if (right) return;
+  throw_argument(name, "device index " + std::to_string(device.index),
+                 device.type == DeviceType::kCpu ? "0 on the CPU" : "0 or more");
 }
 
 void check_cuda_rows(const char* name, const Tensor& t) {
@@ -78,6 +90,33 @@ void throw_unsupported(const char* name, const std::string& got, const std::stri
   throw Unsupported(message(name, got, want));
 }
 
+void check_view(const char* name, const Tensor& t) {
+  if (t.ndim < 0 || t.ndim > kMaxDims) {
+    throw_argument(name, std::to_string(t.ndim) + " dimensions",
+                   "0 to " + std::to_string(kMaxDims));
+  }
+  check_device_name(name, t.device);
+  std::int64_t count = 1;
+  std::int64_t reach = 0;
+  bool fits = true;
+  for (int i = 0; i < t.ndim; ++i) {
+    const std::int64_t n = t.shape[i];
+    if (n < 0) throw_argument(name, "shape " + shape_text(t), "sizes of 0 or more");
+    if (n <= 1) continue;
+    if (__builtin_mul_overflow(count, n, &count) || count >= kMaxExtent) {
+      throw_argument(name, "shape " + shape_text(t), "fewer than 2^59 elements");
+    }
+    std::int64_t step = 0;
+    fits = fits && !__builtin_mul_overflow(t.strides[i], n - 1, &step) && step > -kMaxExtent &&
+           step < kMaxExtent;
+    reach += fits ? std::abs(step) : 0;  // of kMaxDims steps below 2^59: no overflow
+  }
+  if (!fits || reach >= kMaxExtent) {
+    throw_argument(name, "strides " + strides_text(t) + " of " + describe(t),
+                   "elements less than 2^59 apart");
+  }
+}
+
 void check_shape(const char* name, const Tensor& t, std::initializer_list<Dim> dims) {
   bool right = t.ndim == static_cast<int>(dims.size());
   int i = 0;
@@ -90,6 +129,7 @@ void check_shape(const char* name, const Tensor& t, std::initializer_list<Dim> d
 }
 
 void check_dtype(const char* name, const Tensor& t, std::initializer_list<DType> dtypes) {
+  check_view(name, t);
   if (std::find(dtypes.begin(), dtypes.end(), t.dtype) != dtypes.end()) return;
   std::string want;
   int left = static_cast<int>(dtypes.size());
@@ -168,6 +208,11 @@ FloatArray check_floats(const char* name, const Tensor& t, Dim dim, Device devic
   check_device(name, t, device);
   check_data(name, t);
   return {static_cast<const float*>(t.data), stride_of(t, 0)};
+}
+
+void check_lse_base(LseBase base) {
+  if (base == LseBase::kE || base == LseBase::k2) return;
+  throw_argument("lse_base", "LseBase(" + std::to_string(static_cast<int>(base)) + ")", "kE or k2");
 }
 
 std::int64_t saturating_product(std::int64_t a, std::int64_t b) {

@@ -14,6 +14,8 @@
 namespace pagedecode {
 
 inline constexpr std::int64_t kMaxCount = INT32_MAX;  // of rows, sequences, table entries, tokens
+// Of one view, in elements: of 16 bytes at most, so that offsets in bytes fit, too.
+inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 59;
 
 // "float32 [2, 3] on cpu"; "[2, 3]"; "cuda:1".
 std::string describe(const Tensor& t);
@@ -45,7 +47,12 @@ struct Dim {
 };
 inline constexpr std::int64_t kAny = -1;
 
+// A view that can be: 0 to kMaxDims dimensions of 0 or more, on a device that has a name, all
+// offsets and counts of elements below kMaxExtent. Nothing else may be read of a view that has not
+// passed.
+void check_view(const char* name, const Tensor& t);
 void check_shape(const char* name, const Tensor& t, std::initializer_list<Dim> dims);
+// The first check of every view: begins with check_view.
 void check_dtype(const char* name, const Tensor& t, std::initializer_list<DType> dtypes);
 void check_device(const char* name, const Tensor& t, Device device);
 void check_alignment(const char* name, const Tensor& t, std::int64_t bytes);
@@ -64,6 +71,7 @@ IndexArray check_indices(const char* name, const Tensor& t, Dim dim, Device devi
 FloatArray check_floats(const char* name, const Tensor& t, Dim dim, Device device);
 void check_index_tensor(const char* name, const Tensor& t, std::initializer_list<Dim> dims,
                         Device device);
+void check_lse_base(LseBase base);
 // A product of sizes, INT64_MAX where it does not fit.
 std::int64_t saturating_product(std::int64_t a, std::int64_t b);
 

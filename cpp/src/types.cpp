@@ -19,10 +19,16 @@ constexpr DTypeRow kDTypes[] = {
 static_assert(sizeof(kDTypes) / sizeof(kDTypes[0]) == static_cast<int>(DType::kComplex128) + 1,
               "one row for each DType");
 
+constexpr DTypeRow kNoDType = {"unknown", 0};
+
+const DTypeRow& row_of(DType dtype) {
+  return dtype <= DType::kComplex128 ? kDTypes[static_cast<int>(dtype)] : kNoDType;
+}
+
 }  // namespace
 
-int size_of(DType dtype) { return kDTypes[static_cast<int>(dtype)].size; }
+int size_of(DType dtype) { return row_of(dtype).size; }
 
-const char* name_of(DType dtype) { return kDTypes[static_cast<int>(dtype)].name; }
+const char* name_of(DType dtype) { return row_of(dtype).name; }
 
 }  // namespace pagedecode

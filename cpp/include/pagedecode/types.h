@@ -30,9 +30,9 @@ enum class DType : std::uint8_t {
   kComplex128,
 };
 
-// Bytes of one element.
+// Bytes of one element; 0 of what is no DType.
 PAGEDECODE_API int size_of(DType dtype);
-// The field's name: "float32", "float8_e4m3fn", ...
+// The field's name: "float32", "float8_e4m3fn", ...; "unknown" of what is no DType.
 PAGEDECODE_API const char* name_of(DType dtype);
 
 enum class DeviceType : std::uint8_t { kCpu, kCuda };
