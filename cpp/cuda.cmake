@@ -7,6 +7,8 @@
 target_sources(pagedecode PRIVATE
   src/cuda/check/check_contents.cpp
   src/cuda/decode/launch.cpp
+  src/cuda/decode_wgmma/launch.cpp
+  src/cuda/decode_wgmma/tensor_map.cpp
   src/cuda/dispatch.cpp
   src/cuda/runtime/device_query.cpp
   src/cuda/runtime/error.cpp
@@ -48,6 +50,16 @@ set(PAGEDECODE_CUDA_GENERIC_SOURCES
 
 # Hopper only: wgmma and TMA.
 set(PAGEDECODE_CUDA_HOPPER_SOURCES
+  src/cuda/decode_wgmma/instances/bf16_d128_r16.cu
+  src/cuda/decode_wgmma/instances/bf16_d128_r32.cu
+  src/cuda/decode_wgmma/instances/bf16_d128_r64.cu
+  src/cuda/decode_wgmma/instances/bf16_d128_r8.cu
+  src/cuda/decode_wgmma/instances/bytes_d128_r32.cu
+  src/cuda/decode_wgmma/instances/e4m3_d128_r16.cu
+  src/cuda/decode_wgmma/instances/e4m3_d128_r32.cu
+  src/cuda/decode_wgmma/instances/e4m3_d128_r8.cu
+  src/cuda/decode_wgmma/instances/fp16_d128_r16.cu
+  src/cuda/decode_wgmma/instances/fp16_d128_r64.cu
 )
 
 # Object libraries, since architectures belong to a target; their objects go into pagedecode.

@@ -1,0 +1,15 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/decode_wgmma/variants.h"
+#include "cuda/schedule/plan.h"
+
+namespace pagedecode::cuda {
+
+// Launches kWgmmaVariants[variant] under a plan.
+cudaError_t launch_wgmma(int variant, const DecodeProblem& p, const Plan& plan,
+                         const DeviceInfo& device);
+
+}  // namespace pagedecode::cuda
