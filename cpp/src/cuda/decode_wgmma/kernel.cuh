@@ -3,7 +3,8 @@
 // Paged decode attention on wgmma and TMA, for sm_90a, in one launch of a fixed grid.
 //   1. Each block finds its chunk of keys from the lengths (schedule/).
 //   2. Its loading warp keeps the stages full by TMA, ahead over works (load.cuh).
-//   3. Its consuming warpgroup walks the tiles: S^T = K Q^T, softmax, O^T += V^T P^T (mainloop.cuh).
+//   3. Its consuming warpgroup walks the tiles: S^T = K Q^T, softmax, O^T += V^T P^T
+//   (mainloop.cuh).
 //   4. At a work's end it writes rows or a partial state (epilogue.cuh); the last block of a split
 //      item folds its splits (merge/).
 // Two or three such blocks share an SM: while one waits for its serial chain, the others work.
@@ -17,7 +18,7 @@ namespace pagedecode::cuda {
 template <class Traits>
 __device__ __forceinline__ void consume_works(const DecodeProblem& p, const Plan& plan,
                                               WgmmaStorage<Traits>& shared) {
-  RingPosition ring;   // of stages
+  RingPosition ring;  // of stages
   RingPosition works;
 #pragma unroll 1
   while (true) {

@@ -28,7 +28,7 @@ class TmaLoader {
     // Keys that are read once leave L2 first, so that partial states stay: up to 7 % at 32 rows.
     using Hint = cute::TMA::CacheHintSm90;
     hint_ = static_cast<std::uint64_t>(plan.row_tiles_max == 1 ? Hint::EVICT_FIRST
-                                                                : Hint::EVICT_NORMAL);
+                                                               : Hint::EVICT_NORMAL);
   }
 
   // All works of one head of the chunk.
@@ -128,12 +128,13 @@ class TmaLoader {
 
   __device__ __forceinline__ static void expect(Barrier& full) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full.address()),
-                 "r"(Traits::kTileBytes) : "memory");
+                 "r"(Traits::kTileBytes)
+                 : "memory");
   }
 
   __device__ __forceinline__ void load_boxes(const CUtensorMap& map, std::uint8_t* to,
-                                             Barrier& full, int head, int from, int boxes,
-                                             int page, int token) {
+                                             Barrier& full, int head, int from, int boxes, int page,
+                                             int token) {
 #pragma unroll 1
     for (int i = 0; i < boxes; ++i) {
       const int box_page = __shfl_sync(~0u, page, from + i);
@@ -146,7 +147,8 @@ class TmaLoader {
               ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(
                   shared_address(to + half * Traits::kHalfBytes + ((i << box_log2_) * 128))),
               "l"(&map), "r"(half * 64), "r"(head), "r"(max(box_token, 0)), "r"(box_page),
-              "r"(full.address()), "l"(hint_) : "memory");
+              "r"(full.address()), "l"(hint_)
+              : "memory");
         }
       }
     }

@@ -4,9 +4,9 @@
 // query rows its N, so that few rows waste nothing. The next tile's S^T is computed beside this
 // tile's O^T.
 //
-// 1-byte caches, with a 16-bit Q: K and V pass through registers as A. ldmatrix moves pairs of bytes
-// as 16-bit units. For K, unit (2 t, 2 t + 1) of a thread is elements 4 t .. 4 t + 3: the halves of
-// the register serve as one k block if Q's columns are permuted alike (load_q.cuh). For V
+// 1-byte caches, with a 16-bit Q: K and V pass through registers as A. ldmatrix moves pairs of
+// bytes as 16-bit units. For K, unit (2 t, 2 t + 1) of a thread is elements 4 t .. 4 t + 3: the
+// halves of the register serve as one k block if Q's columns are permuted alike (load_q.cuh). For V
 // (transposed), a register is two tokens by two elements: one byte permute makes two registers, of
 // elements 2 g and 2 g + 1, so rows g and g + 8 of O^T's blocks of 16 are those elements.
 #pragma once
@@ -21,11 +21,15 @@ namespace pagedecode::cuda {
 
 __device__ __forceinline__ void ldmatrix(std::uint32_t address, std::uint32_t* r) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
 }
 __device__ __forceinline__ void ldmatrix_transposed(std::uint32_t address, std::uint32_t* r) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
 }
 
 template <class Traits>

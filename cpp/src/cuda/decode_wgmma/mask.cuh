@@ -22,8 +22,8 @@ __device__ __forceinline__ bool partly_hidden(const Work& w, int edge, int key0,
 
 // Masks that are ranges of keys.
 template <class Traits>
-__device__ __forceinline__ void mask_ranges(const DecodeProblem& p, const Plan& plan,
-                                            const Work& w, int key0, std::uint32_t bad,
+__device__ __forceinline__ void mask_ranges(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                            int key0, std::uint32_t bad,
                                             float (&s)[Traits::kRows / 2]) {
   const int warp = thread_index() / 32;
   const int key = key0 + warp * 16 + lane_index() / 4;
@@ -45,9 +45,8 @@ __device__ __forceinline__ void mask_ranges(const DecodeProblem& p, const Plan& 
 
 // Soft-cap, then ALiBi, then any mask. Loops over a copy in local memory: long and rare code.
 template <class Traits>
-__device__ __forceinline__ void apply_rules(const DecodeProblem& p, const Plan& plan,
-                                            const Work& w, int key0, std::uint32_t bad,
-                                            const float* shared_scale,
+__device__ __forceinline__ void apply_rules(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                            int key0, std::uint32_t bad, const float* shared_scale,
                                             float (&s)[Traits::kRows / 2]) {
   constexpr int kOwn = Traits::kRows / 4;
   const SequenceView view = view_of(w);
@@ -75,8 +74,8 @@ __device__ __forceinline__ void apply_rules(const DecodeProblem& p, const Plan& 
         y *= natural;
         if (p.softcap > 0.0f) y = p.softcap * tanhf(y / p.softcap);
         if (p.alibi_slopes && real && key < w.n) {
-          y += slope * static_cast<float>(
-                           saturating_sub64(key_position(p, view, key), mask.position));
+          y += slope *
+               static_cast<float>(saturating_sub64(key_position(p, view, key), mask.position));
         }
         y *= kLog2e;
       }
@@ -95,8 +94,8 @@ __device__ __forceinline__ void apply_rules(const DecodeProblem& p, const Plan& 
 // becomes NaN: 0 x NaN would reach the rows that do not. Ends ready for wgmma.
 template <class Traits>
 __device__ __forceinline__ void clean_values(const DecodeProblem& p, const Work& w, int key0,
-                                             const float (&s)[Traits::kRows / 2],
-                                             std::uint8_t* v, std::uint32_t p_address) {
+                                             const float (&s)[Traits::kRows / 2], std::uint8_t* v,
+                                             std::uint32_t p_address) {
   // With one row and no window or mask, no key that exists is hidden.
   const bool hidden = w.m > 1 || p.window_left >= 0 || p.draft_mask.kind != MaskKind::kNone;
   if (!hidden && key0 >= w.begin && key0 + kWgmmaKeys <= w.end) return;
@@ -133,7 +132,8 @@ __device__ __forceinline__ void clean_values(const DecodeProblem& p, const Work&
       const float x = z == 0 ? s[i / 2 * 4 + i % 2] : s[i / 2 * 4 + 2 + i % 2];
       if (x == -INFINITY) continue;
       asm volatile("st.shared.u16 [%0], %1;" ::"r"(p_address + i / 2 * 1024 + z * 128 + i % 2 * 2),
-                   "h"(static_cast<std::uint16_t>(0x7fff)) : "memory");
+                   "h"(static_cast<std::uint16_t>(0x7fff))
+                   : "memory");
     }
   }
   sync_consumers();  // everyone has looked

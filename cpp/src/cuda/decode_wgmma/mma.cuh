@@ -28,11 +28,14 @@ __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address, int l
 }
 
 template <class Element, int kN, Major kA, Major kB>
-using SharedOp = decltype(cute::SM90::GMMA::ss_op_selector<
-    Element, Element, float, cute::Shape<cute::_64, cute::Int<kN>, cute::_16>, kA, kB>());
+using SharedOp =
+    decltype(cute::SM90::GMMA::ss_op_selector<
+             Element, Element, float, cute::Shape<cute::_64, cute::Int<kN>, cute::_16>, kA, kB>());
 template <class Element, int kN, Major kB>
-using RegisterOp = decltype(cute::SM90::GMMA::rs_op_selector<
-    Element, Element, float, cute::Shape<cute::_64, cute::Int<kN>, cute::_16>, Major::K, kB>());
+using RegisterOp =
+    decltype(cute::SM90::GMMA::rs_op_selector<Element, Element, float,
+                                              cute::Shape<cute::_64, cute::Int<kN>, cute::_16>,
+                                              Major::K, kB>());
 
 // d (+)= a b
 template <class Op, int kCount, std::size_t... kI>

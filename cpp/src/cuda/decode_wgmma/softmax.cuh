@@ -28,7 +28,7 @@ struct WgmmaSoftmax {
   static constexpr float kFresh = 3e38f;
 
   float minus_ref[kOwn];
-  float sum[kOwn];        // of this thread's keys
+  float sum[kOwn];  // of this thread's keys
   float scale[Traits::kBytes ? kOwn : 1];
 
   __device__ __forceinline__ static int row_of(int i) {
@@ -64,9 +64,11 @@ struct WgmmaSoftmax {
       all += total[2 * j] + total[2 * j + 1];
       using Element = typename Traits::Element;
       asm volatile("st.shared.b32 [%0], %1;" ::"r"(p_address + j * 1024),
-                   "r"(pack2<Element>(x[0], x[1])) : "memory");
+                   "r"(pack2<Element>(x[0], x[1]))
+                   : "memory");
       asm volatile("st.shared.b32 [%0], %1;" ::"r"(p_address + j * 1024 + 128),
-                   "r"(pack2<Element>(x[2], x[3])) : "memory");
+                   "r"(pack2<Element>(x[2], x[3]))
+                   : "memory");
     }
     return all;
   }

@@ -12,8 +12,8 @@ namespace {
 PFN_cuTensorMapEncodeTiled_v12000 encode_function() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult result;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
+                                                             12000, cudaEnableDefault, &result);
   if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) return nullptr;
   return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
 }
@@ -29,10 +29,9 @@ cudaError_t encode_tensor_map(const DecodeProblem& p, const CacheView& cache, CU
   const auto stride = [&](std::int64_t elements, std::int64_t extent) -> cuuint64_t {
     return extent == 1 ? 16 : static_cast<cuuint64_t>(elements) * size;
   };
-  const cuuint64_t extents[4] = {static_cast<cuuint64_t>(p.head_dim),
-                                 static_cast<cuuint64_t>(p.num_kv_heads),
-                                 static_cast<cuuint64_t>(p.page_size),
-                                 static_cast<cuuint64_t>(p.pages.num_pages)};
+  const cuuint64_t extents[4] = {
+      static_cast<cuuint64_t>(p.head_dim), static_cast<cuuint64_t>(p.num_kv_heads),
+      static_cast<cuuint64_t>(p.page_size), static_cast<cuuint64_t>(p.pages.num_pages)};
   const cuuint64_t strides[3] = {stride(cache.head_stride, p.num_kv_heads),
                                  stride(cache.token_stride, p.page_size),
                                  stride(cache.page_stride, p.pages.num_pages)};

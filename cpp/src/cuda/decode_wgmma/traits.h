@@ -19,8 +19,8 @@ template <int kIndex>
 struct WgmmaTraits {
   static constexpr WgmmaVariant kVariant = kWgmmaVariants[kIndex];
   static constexpr bool kBytes = kVariant.cache != CacheKind::kSame;
-  using Element = std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t,
-                                     cute::bfloat16_t>;
+  using Element =
+      std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t, cute::bfloat16_t>;
   static constexpr int kHeadDim = kWgmmaHeadDim;
   static constexpr int kRows = kVariant.rows;
   static constexpr int kStages = kVariant.stages;
@@ -56,8 +56,9 @@ struct WgmmaStorage {
   Barrier empty_v[Traits::kStages];
   Barrier full_work[kWgmmaWorks];
   Barrier empty_work[kWgmmaWorks];
-  std::uint32_t bad[Traits::kStages];  // bit i: keys 16 i .. 16 i + 15 lie in a page out of the pool
-  bool last;                           // whether this block is the last of an item's splits
+  std::uint32_t
+      bad[Traits::kStages];  // bit i: keys 16 i .. 16 i + 15 lie in a page out of the pool
+  bool last;                 // whether this block is the last of an item's splits
 };
 
 inline constexpr int kWgmmaConsumers = kWarps * 32;
@@ -71,7 +72,9 @@ __device__ __forceinline__ bool any_of_consumers(bool yes) {
   asm volatile(
       "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.cta.red.or.aligned.pred q, 1, 128, p;\n"
       "selp.u32 %0, 1, 0, q;\n}"
-      : "=r"(any) : "r"(std::uint32_t(yes)) : "memory");
+      : "=r"(any)
+      : "r"(std::uint32_t(yes))
+      : "memory");
   return any != 0;
 }
 

@@ -14,16 +14,16 @@ namespace pagedecode::cuda {
 
 struct WgmmaVariant {
   const char* name;
-  DType element;      // of the matrix products; 1-byte caches take q of either 16-bit type
+  DType element;  // of the matrix products; 1-byte caches take q of either 16-bit type
   CacheKind cache;
   int rows;           // query rows (m x group) of a tile: N of the products
   int stages;         // of 64 keys of K and V: 32 KB, or 16 KB of 1-byte caches
   int blocks_per_sm;  // of 160 threads: 2 leave 168 registers a thread, 3 leave 128
 };
 
-inline constexpr int kWgmmaKeys = 64;      // of a tile: M of S^T = K Q^T
+inline constexpr int kWgmmaKeys = 64;  // of a tile: M of S^T = K Q^T
 inline constexpr int kWgmmaHeadDim = 128;
-inline constexpr int kWgmmaWorks = 4;      // ring of Work
+inline constexpr int kWgmmaWorks = 4;  // ring of Work
 
 inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bf16_d128_r8", DType::kBFloat16, CacheKind::kSame, 8, 3, 2},
@@ -32,8 +32,8 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bf16_d128_r64", DType::kBFloat16, CacheKind::kSame, 64, 2, 2},
     {"fp16_d128_r16", DType::kFloat16, CacheKind::kSame, 16, 3, 2},
     {"fp16_d128_r64", DType::kFloat16, CacheKind::kSame, 64, 2, 2},
-    // 64 rows of 1-byte caches leave no registers for their converted keys (serialised products, 4.8
-    // x the ceiling): they take two passes of 32.
+    // 64 rows of 1-byte caches leave no registers for their converted keys (serialised
+    // products, 4.8 x the ceiling): they take two passes of 32.
     {"e4m3_d128_r8", DType::kFloat16, CacheKind::kE4M3, 8, 4, 3},
     {"e4m3_d128_r16", DType::kFloat16, CacheKind::kE4M3, 16, 4, 3},
     {"e4m3_d128_r32", DType::kFloat16, CacheKind::kE4M3, 32, 5, 2},
@@ -49,7 +49,7 @@ constexpr int find_wgmma_variant(const char* name) {
 }
 
 struct WgmmaChoice {
-  int variant = -1;         // of kWgmmaVariants
+  int variant = -1;          // of kWgmmaVariants
   const char* why_not = "";  // with -1
 };
 
@@ -57,10 +57,12 @@ struct WgmmaChoice {
 inline bool tensor_map_takes(const DecodeProblem& p, const CacheView& c) {
   const std::int64_t size = is_one_byte(c.dtype) ? 1 : 2;
   const auto fits = [&](std::int64_t stride, std::int64_t extent) {
-    return extent == 1 || (stride > 0 && stride * size % 16 == 0 && stride * size < INT64_C(1) << 40);
+    return extent == 1 ||
+           (stride > 0 && stride * size % 16 == 0 && stride * size < INT64_C(1) << 40);
   };
-  return reinterpret_cast<std::uintptr_t>(c.data) % 16 == 0 && fits(c.page_stride, p.pages.num_pages) &&
-         fits(c.token_stride, p.page_size) && fits(c.head_stride, p.num_kv_heads);
+  return reinterpret_cast<std::uintptr_t>(c.data) % 16 == 0 &&
+         fits(c.page_stride, p.pages.num_pages) && fits(c.token_stride, p.page_size) &&
+         fits(c.head_stride, p.num_kv_heads);
 }
 
 // The variant for tiles of `rows` query rows: the one of fewest rows that holds them, else the
