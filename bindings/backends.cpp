@@ -34,9 +34,11 @@ void bind_backends(nb::module_& m) {
       "set_num_threads",
       [](nb::handle value) {
         const std::int64_t n = to_int(value, "n");
-        if (n > INT32_MAX)
-          throw InvalidArgument("n: got " + std::to_string(n) + ", want below 2^31");
-        set_num_threads(n < 1 ? 0 : static_cast<int>(n));
+        if (n != static_cast<int>(n)) {
+          throw InvalidArgument("n: got " + std::to_string(n) +
+                                ", want a number of threads from 1 to 1024");
+        }
+        set_num_threads(static_cast<int>(n));
       },
       nb::arg("n").none());
   m.def("num_threads", &num_threads);

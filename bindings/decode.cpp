@@ -6,10 +6,12 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "arrays.h"
 #include "calls.h"
 #include "gil.h"
+#include "pagedecode/error.h"
 #include "values.h"
 
 namespace nb = nanobind;
@@ -54,7 +56,9 @@ enum Argument {
 // PAGEDECODE_CHECK=1 checks contents on every call. Read each time: a test may set it.
 bool check_everything() {
   const char* value = std::getenv("PAGEDECODE_CHECK");
-  return value != nullptr && value[0] == '1' && value[1] == '\0';
+  if (value == nullptr || value[0] == '\0') return false;
+  if (value[1] == '\0' && (value[0] == '0' || value[0] == '1')) return value[0] == '1';
+  throw InvalidArgument("PAGEDECODE_CHECK: got '" + std::string(value) + "', want 0 or 1");
 }
 
 class Inputs {

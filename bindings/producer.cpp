@@ -43,16 +43,21 @@ const DLPackExchangeAPI* exchange_api(nb::handle type) {
 Producer inspect(nb::handle type) {
   Producer p;
   bool is_numpy = false;
+  bool is_masked = false;
   const nb::object bases = attribute_or_null(type, "__mro__");
   for (nb::handle base : bases) {
     const std::string root = root_module(base);
     p.is_torch = p.is_torch || root == "torch";
     p.is_jax = p.is_jax || root == "jax" || root == "jaxlib";
     const nb::object name = attribute_or_null(base, "__name__");
+    is_masked = is_masked || (root == "numpy" && text_of(name) == "MaskedArray");
     is_numpy = is_numpy || (root == "numpy" && text_of(name) == "ndarray");
   }
   p.api = exchange_api(type);
-  if (is_numpy) {
+  if (p.is_torch) p.is_neg = attribute_or_null(type, "is_neg").release().ptr();
+  if (is_masked) {
+    p.kind = ProducerKind::kMasked;
+  } else if (is_numpy) {
     p.kind = ProducerKind::kNumpy;
   } else if (p.api != nullptr) {
     p.kind = ProducerKind::kExchange;

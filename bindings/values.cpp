@@ -1,7 +1,6 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 #include "values.h"
 
-#include <limits>
 #include <string>
 
 #include "pagedecode/error.h"
@@ -12,7 +11,18 @@ namespace nb = nanobind;
 namespace pagedecode::bindings {
 namespace {
 
-std::string repr_of(nb::handle value) { return nb::repr(value).c_str(); }
+// NOTE: Python refuses to print ints of more than 4300 digits.
+std::string repr_of(nb::handle value) {
+  constexpr std::size_t kMaxLength = 80;
+  const nb::object repr = nb::steal(PyObject_Repr(value.ptr()));
+  if (!repr.is_valid()) {
+    PyErr_Clear();
+    return "a " + class_of(value) + " that cannot be printed";
+  }
+  std::string text = text_of(repr);
+  if (text.size() > kMaxLength) text = text.substr(0, kMaxLength) + "...";
+  return text;
+}
 
 [[noreturn]] void refuse_type(nb::handle value, const char* name, const char* want) {
   throw InvalidType(std::string(name) + ": got a " + class_of(value) + ", want " + want);
@@ -75,22 +85,20 @@ std::int64_t to_int(nb::handle value, const char* name) {
   }
   int overflow = 0;
   const long long found = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-  if (overflow != 0) {
-    using Limits = std::numeric_limits<std::int64_t>;
-    return overflow > 0 ? Limits::max() : Limits::min();
-  }
+  if (overflow != 0) refuse_value(number, name, "an int of 64 bits");
   return found;
 }
 
-double to_double(nb::handle value, const char* name) {
+double to_double(nb::handle value, const char* name, const char* want) {
   if (PyFloat_CheckExact(value.ptr())) return PyFloat_AsDouble(value.ptr());
   const bool number = PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr()) ||
                       (!is_array(value) && nb::hasattr(value, "__float__"));
-  if (!number || PyBool_Check(value.ptr())) refuse_type(value, name, "a number");
+  if (!number || PyBool_Check(value.ptr())) refuse_type(value, name, want);
   const nb::object as_float = nb::steal(PyNumber_Float(value.ptr()));
   if (!as_float.is_valid()) {
-    PyErr_Clear();  // an int beyond double
-    return std::numeric_limits<double>::infinity();
+    if (!PyErr_ExceptionMatches(PyExc_OverflowError)) throw nb::python_error();
+    PyErr_Clear();
+    refuse_value(value, name, "a number within the range of float64");
   }
   return PyFloat_AsDouble(as_float.ptr());
 }
@@ -138,7 +146,7 @@ Scale to_scale(Arrays& arrays, nb::handle value, const char* name) {
   if (is_array(value)) {
     scale.array = arrays.read(value, name);
   } else {
-    scale.value = to_double(value, name);
+    scale.value = to_double(value, name, "a number or a float32 array [1] or [Hkv]");
   }
   return scale;
 }

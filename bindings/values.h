@@ -15,9 +15,9 @@
 namespace pagedecode::bindings {
 
 bool to_bool(nanobind::handle value, const char* name);
-// Saturates, so that the check of the value's range speaks, not an overflow.
+// InvalidArgument for what does not fit 64 bits.
 std::int64_t to_int(nanobind::handle value, const char* name);
-double to_double(nanobind::handle value, const char* name);
+double to_double(nanobind::handle value, const char* name, const char* want = "a number");
 std::optional<std::int64_t> to_optional_int(nanobind::handle value, const char* name);
 std::optional<double> to_optional_double(nanobind::handle value, const char* name);
 KVLayout to_layout(nanobind::handle value);

@@ -73,12 +73,12 @@ CacheShape check_cache_pair(const Tensor& k_cache, const Tensor& v_cache, KVLayo
   return shape;
 }
 
-void check_written_caches(const Tensor& k_cache, const Tensor& v_cache) {
+void check_written_caches(const Tensor& k_cache, const Tensor& v_cache, bool one_memory) {
   check_writable("k_cache", k_cache);
   check_writable("v_cache", v_cache);
   check_self_overlap("k_cache", k_cache);
   check_self_overlap("v_cache", v_cache);
-  check_overlap("v_cache", v_cache, "k_cache", k_cache);
+  if (!one_memory) check_overlap("v_cache", v_cache, "k_cache", k_cache);
 }
 
 }  // namespace pagedecode

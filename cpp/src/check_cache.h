@@ -20,7 +20,8 @@ void check_head_dim(const char* name, std::int64_t head_dim);
 // `head_dim` is q's; kAny takes that of k_cache.
 CacheShape check_cache_pair(const Tensor& k_cache, const Tensor& v_cache, KVLayout layout,
                             std::int64_t head_dim, Device device, CacheView* k, CacheView* v);
-// Caches that are written: writable, no byte reached twice, K and V apart.
-void check_written_caches(const Tensor& k_cache, const Tensor& v_cache);
+// Caches that are written: writable, no byte reached twice, K and V apart
+// unless they are `one_memory`, which is for the caller to know.
+void check_written_caches(const Tensor& k_cache, const Tensor& v_cache, bool one_memory);
 
 }  // namespace pagedecode

@@ -36,6 +36,12 @@ void check_append_type(const char* name, const Tensor& cache) {
   }
 }
 
+// One latent cache, given as K and as V: both copies of a slot are the same bits.
+bool same_memory(const CacheView& k, const CacheView& v) {
+  return k.data == v.data && k.dtype == v.dtype && k.page_stride == v.page_stride &&
+         k.token_stride == v.token_stride && k.head_stride == v.head_stride;
+}
+
 // Move copies bits: the bytes of a uint8 cache need no name.
 Tensor with_named_bytes(Tensor t) {
   if (t.dtype == DType::kUInt8) t.dtype = DType::kInt8;
@@ -49,7 +55,7 @@ AppendProblem check_append(const AppendArgs& a) {
   p.device = a.k_cache.device;
   const CacheShape shape =
       check_cache_pair(a.k_cache, a.v_cache, a.kv_layout, kAny, p.device, &p.k_cache, &p.v_cache);
-  check_written_caches(a.k_cache, a.v_cache);
+  check_written_caches(a.k_cache, a.v_cache, false);
   check_append_type("k_cache", a.k_cache);
   check_append_type("v_cache", a.v_cache);
   p.num_pages = shape.num_pages;
@@ -119,15 +125,15 @@ MoveProblem check_move(const MoveArgs& a) {
   const Tensor v = with_named_bytes(a.v_cache);
   const CacheShape shape =
       check_cache_pair(k, v, a.kv_layout, kAny, p.device, &p.k_cache, &p.v_cache);
-  check_written_caches(k, v);
+  check_written_caches(k, v, same_memory(p.k_cache, p.v_cache));
   p.num_pages = shape.num_pages;
   p.page_size = shape.page_size;
   p.num_kv_heads = static_cast<std::int32_t>(shape.num_kv_heads);
   p.head_dim = static_cast<std::int32_t>(shape.head_dim);
 
-  p.src_slots = check_indices("src_slots", a.src_slots, {"T", kAny}, p.device);
+  p.src_slots = check_indices("src_slots", a.src_slots, {"pairs", kAny}, p.device);
   p.pairs = a.src_slots.shape[0];
-  p.dst_slots = check_indices("dst_slots", a.dst_slots, {"T", p.pairs}, p.device);
+  p.dst_slots = check_indices("dst_slots", a.dst_slots, {"len(src_slots)", p.pairs}, p.device);
   check_overlap("k_cache", k, "src_slots", a.src_slots);
   check_overlap("k_cache", k, "dst_slots", a.dst_slots);
   check_overlap("v_cache", v, "src_slots", a.src_slots);

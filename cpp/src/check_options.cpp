@@ -34,11 +34,11 @@ void check_numbers(const DecodeArgs& a, DecodeProblem* p) {
   p->batch_invariant = a.batch_invariant;
   if (!a.num_splits) return;
   if (*a.num_splits < 1 || *a.num_splits > kMaxCount) {
-    throw_argument("num_splits", std::to_string(*a.num_splits), "1 or more (below 2^31), or none");
+    throw_argument("num_splits", std::to_string(*a.num_splits), "1 or more (below 2^31), or None");
   }
   if (a.batch_invariant) {
     throw_argument("num_splits", std::to_string(*a.num_splits),
-                   "none with batch_invariant, whose splits are fixed");
+                   "None with batch_invariant, whose splits are fixed");
   }
   p->num_splits = *a.num_splits;
 }
@@ -80,7 +80,9 @@ void check_mask_width(const DecodeArgs& a, std::int64_t largest_m) {
   if (t.dtype == DType::kUInt32) {
     if (t.shape[1] == words) return;
     throw_argument("draft_mask", "shape " + shape_text(t),
-                   std::to_string(words) + " words a row for " + of + std::to_string(largest_m));
+                   "rows of " + std::to_string(words) +
+                       (words == 1 ? " word for " : " words for ") + of +
+                       std::to_string(largest_m));
   }
   if (t.shape[1] == largest_m || t.shape[1] == 32 * words) return;
   throw_argument("draft_mask", "shape " + shape_text(t),

@@ -7,13 +7,15 @@ write into a shared page gets a copy of its own first (copy-on-write), told as p
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ._counts import count_of, int_of, shown
 
 Slots = npt.NDArray[np.int64]
 Pairs = tuple[Slots, Slots]
@@ -31,7 +33,7 @@ class PagedCache:
 
     It owns no K or V: it says where tokens go (`append` the function writes them) and which slots
     to `move`. A slot is page * page_size + offset. Calls may come from several threads; a call that
-    raises changes nothing.
+    raises changes nothing. Copies (`copy`, `pickle`) are caches of their own with the same state.
 
     Parameters
     ----------
@@ -42,15 +44,32 @@ class PagedCache:
     """
 
     def __init__(self, num_pages: int, page_size: int) -> None:
-        self.num_pages = operator.index(num_pages)
-        self.page_size = operator.index(page_size)
-        if not 0 <= self.num_pages < 2**31:
-            raise ValueError(f"num_pages: got {num_pages}, want 0 up to 2**31 - 1")
-        if self.page_size < 1:
-            raise ValueError(f"page_size: got {page_size}, want 1 or more")
+        self.num_pages = count_of(num_pages, "num_pages")
+        self.page_size = count_of(page_size, "page_size", low=1)
         self._free = list(range(self.num_pages - 1, -1, -1))
         self._uses = np.zeros(self.num_pages, np.int64)
         self._sequences: dict[Hashable, _Sequence] = {}
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return (
+            f"PagedCache(num_pages={self.num_pages}, page_size={self.page_size}): "
+            f"{len(self._sequences)} sequences, {self.num_free} pages free"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            state = dict(self.__dict__)
+            del state["_lock"]
+            state["_free"] = list(self._free)
+            state["_uses"] = self._uses.copy()
+            state["_sequences"] = {
+                seq: _Sequence(s.length, list(s.pages)) for seq, s in self._sequences.items()
+            }
+            return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
         self._lock = threading.RLock()
 
     @property
@@ -73,14 +92,14 @@ class PagedCache:
         ------
         MemoryError
             Out of pages.
-        ValueError
-            count is negative.
+        ValueError, TypeError
+            count is negative or no int, seq cannot be hashed; named.
         """
-        count = operator.index(count)
+        count = int_of(count, "count")
         if count < 0:
-            raise ValueError(f"count: got {count}, want 0 or more")
+            raise ValueError(f"count: got {shown(count)}, want 0 or more")
         with self._lock:
-            s = self._sequences.get(seq) or _Sequence()
+            s = self._get(seq, "seq") or _Sequence()
             tail = s.length % self.page_size
             copied = count > 0 and tail > 0 and self._uses[s.pages[-1]] > 1
             total = -(-(s.length + count) // self.page_size)
@@ -122,14 +141,21 @@ class PagedCache:
         MemoryError
             Out of pages for a copy.
         """
-        count = operator.index(count)
-        chosen = np.array([operator.index(i) for i in accepted], np.int64)
+        count = int_of(count, "count")
+        indices = [
+            int_of(index, f"accepted[{i}]")
+            for i, index in enumerate(_items(accepted, "accepted", "indices into the draft"))
+        ]
         with self._lock:
             s = self._find(seq)
             if not 0 <= count <= s.length:
-                raise ValueError(f"count: got {count}, want 0 to the length, {s.length}")
-            if chosen.size and (chosen.min() < 0 or chosen.max() >= count):
-                raise ValueError(f"accepted: got {chosen.tolist()}, want 0 to {count - 1}")
+                raise ValueError(f"count: got {shown(count)}, want 0 to the length, {s.length}")
+            for i, index in enumerate(indices):
+                if not 0 <= index < count:
+                    raise ValueError(
+                        f"accepted[{i}]: got {shown(index)}, want an index below count = {count}"
+                    )
+            chosen = np.array(indices, np.int64)
             if np.unique(chosen).size != chosen.size:
                 raise ValueError(f"accepted: got {chosen.tolist()}, want each index once")
 
@@ -141,8 +167,15 @@ class PagedCache:
             moved = np.unique(target[origin != target] // self.page_size)
             shared = [int(j) for j in moved if self._uses[s.pages[j]] > 1]
 
+            # Copies go to pages that this call drops, where it can: in a full pool, too, a draft is
+            # rejected. (`move` reads such a page's tokens before it writes there.)
+            kept_pages = -(-length // self.page_size)
+            dropped = s.pages[kept_pages:]
+            own = [page for page in dropped if self._uses[page] == 1][: len(shared)]
+            copies = own + self._take(len(shared) - len(own))
+
             old_pages = list(s.pages)
-            for j, page in zip(shared, self._take(len(shared)), strict=True):
+            for j, page in zip(shared, copies, strict=True):
                 s.pages[j] = page
             # Every surviving token of a copied page, and every other that changes place.
             first = min([base, *(j * self.page_size for j in shared)])
@@ -150,8 +183,7 @@ class PagedCache:
             came_from = np.concatenate([np.arange(first, base), origin])
             src = self._slots(old_pages, came_from)
             dst = self._slots(s.pages, position)
-            kept_pages = -(-length // self.page_size)
-            self._drop([old_pages[j] for j in shared] + s.pages[kept_pages:])
+            self._drop([old_pages[j] for j in shared] + [p for p in dropped if p not in own])
             del s.pages[kept_pages:]
             s.length = length
             return src[src != dst], dst[src != dst]
@@ -166,11 +198,11 @@ class PagedCache:
         ValueError
             length is negative or beyond the sequence's.
         """
-        length = operator.index(length)
+        length = int_of(length, "length")
         with self._lock:
             s = self._find(seq)
             if not 0 <= length <= s.length:
-                raise ValueError(f"length: got {length}, want 0 to the length, {s.length}")
+                raise ValueError(f"length: got {shown(length)}, want 0 to the length, {s.length}")
             kept = -(-length // self.page_size)
             self._drop(s.pages[kept:])
             del s.pages[kept:]
@@ -188,7 +220,7 @@ class PagedCache:
         """
         with self._lock:
             s = self._find(seq)
-            if new_seq in self._sequences:
+            if self._get(new_seq, "new_seq") is not None:
                 raise ValueError(f"new_seq: got {new_seq!r}, which is there, want a new one")
             self._sequences[new_seq] = _Sequence(s.length, list(s.pages))
             self._uses[s.pages] += 1
@@ -225,11 +257,9 @@ class PagedCache:
             width is less than the pages of a sequence.
         """
         with self._lock:
-            pages = [self._find(seq).pages for seq in seqs]
+            pages = [self._find(seq).pages for seq in _sequences(seqs)]
             needed = max(map(len, pages), default=0)
-            width = needed if width is None else operator.index(width)
-            if width < needed:
-                raise ValueError(f"width: got {width}, want at least {needed}")
+            width = needed if width is None else count_of(width, "width", low=needed)
             table = np.full((len(pages), width), -1, np.int32)
             for row, ids in zip(table, pages, strict=True):
                 row[: len(ids)] = ids
@@ -244,10 +274,16 @@ class PagedCache:
             Unknown sequence.
         """
         with self._lock:
-            return np.array([self._find(seq).length for seq in seqs], np.int32)
+            return np.array([self._find(seq).length for seq in _sequences(seqs)], np.int32)
+
+    def _get(self, seq: Hashable, name: str) -> _Sequence | None:
+        try:
+            return self._sequences.get(seq)
+        except TypeError:
+            raise TypeError(f"{name}: got a {type(seq).__name__}, want a hashable") from None
 
     def _find(self, seq: Hashable) -> _Sequence:
-        found = self._sequences.get(seq)
+        found = self._get(seq, "seq")
         if found is None:
             raise KeyError(f"seq: got {seq!r}, want a sequence that was appended to or forked")
         return found
@@ -256,7 +292,7 @@ class PagedCache:
         """`count` free pages, now used once."""
         if count > len(self._free):
             raise MemoryError(
-                f"out of pages: {count} wanted, {len(self._free)} of {self.num_pages} free"
+                f"out of pages: {shown(count)} wanted, {len(self._free)} of {self.num_pages} free"
             )
         pages = [self._free.pop() for _ in range(count)]
         self._uses[pages] = 1
@@ -280,3 +316,18 @@ class PagedCache:
 
 def _pairs(src: list[int], dst: list[int]) -> Pairs:
     return np.array(src, np.int64), np.array(dst, np.int64)
+
+
+def _items(values: Any, name: str, what: str) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise TypeError(
+            f"{name}: got a {type(values).__name__}, want a list or other iterable of {what}"
+        ) from None
+
+
+def _sequences(seqs: Any) -> list[Hashable]:
+    if isinstance(seqs, (str, bytes)):
+        raise TypeError(f"seqs: got {seqs!r}, want a list of sequences, [{seqs!r}] for this one")
+    return _items(seqs, "seqs", "sequences")

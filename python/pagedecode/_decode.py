@@ -6,6 +6,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
+
 from . import _core  # type: ignore[attr-defined]
 from ._arrays import library_of
 from ._types import Array, Explanation, PageList, Rope
@@ -54,6 +56,10 @@ def decode(
     Arrays come from any library that speaks DLPack and live on one device; NumPy arrays (bfloat16
     and float8 as ml_dtypes) run on the CPU backend.
 
+    Limits: sums of ``p_j * v_j`` are float32 before they are normalised and scaled, so values of V
+    within a factor n of float32's maximum may give inf; to ALiBi, positions beyond 2**61 in size
+    are 2**61.
+
     Parameters
     ----------
     q : float16, bfloat16 or (CPU) float32 [total_q, Hq, D] or [B, m, Hq, D]
@@ -93,7 +99,8 @@ def decode(
     rope : Rope, optional
         Rotates q and k while reading.
     k_scale, v_scale : float or float32 [1] or [Hkv], optional
-        ``real = stored * scale``, for every cache type.
+        ``real = stored * scale``, for every cache type. A number must be finite and above 0; what
+        an array holds is not looked at.
     out : q's type, float32, float16 or bfloat16, q's shape, optional
         Written and returned. May be strided, may overlap no other argument.
     lse : float32 [total_q, Hq], optional
@@ -129,6 +136,8 @@ def decode(
     Unsupported
         What the backend of the arrays' device cannot do.
     """
+    if return_lse is not True and return_lse is not False:
+        return_lse = _bool_of(return_lse, "return_lse")
     result, result_lse = out, lse
     library = None
     if out is None:
@@ -179,6 +188,13 @@ def decode(
     return result if result_lse is None else (result, result_lse)
 
 
+def _bool_of(value: Any, name: str) -> bool:
+    """A bool; one of NumPy, too."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise TypeError(f"{name}: got a {type(value).__name__}, want True or False")
+
+
 def _lse_shape(q: Array) -> tuple[int, ...]:
     """[total_q, Hq]; anything for a q that will be refused for its rank."""
     shape = tuple(q.shape)
@@ -195,7 +211,7 @@ def _pack(args: tuple[Any, ...], kw: dict[str, Any]) -> list[Any]:
     bound = _SIGNATURE.bind(*args, **kw)
     bound.apply_defaults()
     values = dict(bound.arguments)
-    del values["return_lse"]
+    _bool_of(values.pop("return_lse"), "return_lse")
     table = values.pop("block_table")
     pages = (None, *table) if isinstance(table, PageList) else (table, None, None)
     q, k_cache, v_cache, *rest = values.values()

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 from . import _core  # type: ignore[attr-defined]
 from ._arrays import library_of, on_host
+from ._counts import count_of
 from ._types import Array, PageList
 
 
@@ -34,7 +34,8 @@ def append(
     ----------
     k, v : float16, bfloat16 or float32 [T, Hkv, D]
     k_cache, v_cache : as in `decode`
-        Written; of types that `decode` reads, uint8 with `kv_dtype`.
+        Written; of types that `decode` reads, uint8 with `kv_dtype`. They may not overlap, though
+        `decode` may read one array as both.
     slots : int32 or int64 [T]
         page * P + offset of each token; negative: skip.
     kv_layout, k_scale, v_scale, kv_dtype, stream : as in `decode`
@@ -86,7 +87,7 @@ def slots(
         An argument that is not as above, named; on the CPU also lengths and offsets out of range.
     """
     if total_q is not None:
-        total_q = _count(total_q, "total_q")
+        total_q = count_of(total_q, "total_q")
     table, indptr, indices = block_table, None, None
     like = block_table
     if isinstance(block_table, PageList):
@@ -106,22 +107,12 @@ def slots(
     return result
 
 
-def _count(value: Any, name: str) -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}: got a {type(value).__name__}, want an int") from None
-    if count < 0:
-        raise ValueError(f"{name}: got {count}, want 0 or more")
-    return count
-
-
 def _last_offset(cu_seqlens_q: Array) -> int:
     if not on_host(cu_seqlens_q, "cu_seqlens_q"):
         raise ValueError("total_q: got None on CUDA, want the length of the result, or out=")
     if len(cu_seqlens_q.shape) != 1 or cu_seqlens_q.shape[0] == 0:
         raise ValueError(f"cu_seqlens_q: got shape {list(cu_seqlens_q.shape)}, want [B + 1]")
-    return _count(cu_seqlens_q[-1].item(), "cu_seqlens_q[-1]")
+    return count_of(cu_seqlens_q[-1].item(), "cu_seqlens_q[-1]")
 
 
 def merge_states(
@@ -203,7 +194,8 @@ def move(
     Parameters
     ----------
     k_cache, v_cache : as in `decode`
-        Read and written; of any type that `decode` reads, or uint8.
+        Read and written; of any type that `decode` reads, or uint8. One array may be both;
+        otherwise they may not overlap.
     src_slots, dst_slots : int32 or int64 [T]
         page * P + offset; a pair with a negative member is skipped.
     kv_layout, stream : as in `decode`
@@ -236,7 +228,7 @@ def set_num_threads(n: int) -> None:
     Raises
     ------
     ValueError
-        If n is less than 1.
+        If n is less than 1 or more than 1024.
     """
     _core.set_num_threads(n)
 

@@ -75,7 +75,8 @@ TEST(CheckMove, UnnamedBytesAreFine) {
   m.v_cache = tensor(c.v_cache.data(), DType::kUInt8, {8, 4, 2, 16});
   m.src_slots = tensor(c.slots.data(), DType::kInt64, {3});
   m.dst_slots = tensor(c.slots.data(), DType::kInt64, {2});
-  EXPECT_REFUSED(InvalidArgument, "dst_slots: got shape [2], want [T = 3]", check_move(m));
+  EXPECT_REFUSED(InvalidArgument, "dst_slots: got shape [2], want [len(src_slots) = 3]",
+                 check_move(m));
   m.dst_slots.shape[0] = 3;
   EXPECT_EQ(check_move(m).pairs, 3);
 }

@@ -37,7 +37,7 @@ TEST(CheckOptions, Splits) {
   c.args.num_splits = 3;
   EXPECT_EQ(make(c).num_splits, 3);
   c.args.batch_invariant = true;
-  EXPECT_REFUSED(InvalidArgument, "num_splits: got 3, want none with batch_invariant", make(c));
+  EXPECT_REFUSED(InvalidArgument, "num_splits: got 3, want None with batch_invariant", make(c));
 }
 
 TEST(CheckOptions, MaxSeqlenQ) {
@@ -98,7 +98,7 @@ TEST(CheckOptions, MaskWidths) {
   c.args.draft_mask = tensor(bits.data(), DType::kUInt32, {6, 2});
   EXPECT_EQ(make(c).draft_mask.width, 64);
   c.args.draft_mask = tensor(bits.data(), DType::kUInt32, {6, 1});
-  EXPECT_REFUSED(InvalidArgument, "draft_mask: got shape [6, 1], want 2 words", make(c));
+  EXPECT_REFUSED(InvalidArgument, "draft_mask: got shape [6, 1], want rows of 2 words", make(c));
   c.args.draft_mask = tensor(bits.data(), DType::kInt32, {6, 2});
   EXPECT_REFUSED(InvalidType, "draft_mask: got dtype int32", make(c));
   c.args.draft_mask = tensor(bits.data(), DType::kBool, {5, 33});

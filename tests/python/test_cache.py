@@ -6,6 +6,9 @@ that the cache asks for, and reads sequences back through `block_table`. A page 
 should have been copied, freed too early or handed out twice shows as a wrong token.
 """
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -368,3 +371,98 @@ def test_a_round_of_speculative_decoding(rng):
             assert np.abs(out[i] - want[0]).max() < 1e-4
         if cache.num_free < 6:
             break
+
+
+def test_keep_in_a_full_pool():
+    """A copy goes to a page that the same call drops: a rejected draft needs no free page."""
+    cache, device = make(3, 2)
+    base = device.write(cache.append("base", 2)[0])
+    cache.fork("base", "b")
+    draft = device.write(cache.append("b", 1)[0])
+    cache.append("z", 1)
+    assert cache.num_free == 0
+    device.move(cache.keep("b", 3, [2]))
+    assert device.read(cache, "b") == draft and device.read(cache, "base") == base
+    assert cache.num_free == 0
+    cache.free("base")
+    assert cache.num_free == 1
+
+
+def test_keep_swaps_by_way_of_a_dropped_page():
+    cache, device = make(5, 2)
+    base = device.write(cache.append("base", 4)[0])
+    cache.fork("base", "b")
+    draft = device.write(cache.append("b", 6)[0])
+    assert cache.num_free == 0
+    tokens = base + draft
+    device.move(cache.keep("b", 10, [9, 8, 4]))
+    assert device.read(cache, "b") == [tokens[9], tokens[8], tokens[4]]
+    assert device.read(cache, "base") == base and cache.num_free == 1
+
+
+def test_keep_without_room_changes_nothing():
+    cache, device = make(1, 4)
+    tokens = device.write(cache.append("a", 4)[0])
+    cache.fork("a", "b")
+    with pytest.raises(MemoryError, match="out of pages"):
+        cache.keep("b", 4, [3, 1])
+    assert device.read(cache, "a") == tokens and device.read(cache, "b") == tokens
+    assert cache.num_free == 0
+
+
+def test_errors_name_the_argument():
+    import pagedecode
+
+    cache, _ = make()
+    cache.append("a", 3)
+    for call, error, text in (
+        (lambda: pagedecode.PagedCache(1.5, 2), TypeError, "num_pages: got a float, want an int"),
+        (lambda: pagedecode.PagedCache(True, 1), TypeError, "num_pages: got a bool, want an int"),
+        (lambda: pagedecode.PagedCache(2, "2"), TypeError, "page_size: got a str, want an int"),
+        (lambda: pagedecode.PagedCache(2, 2**70), ValueError, f"page_size: got {2**70}, want 1"),
+        (lambda: pagedecode.PagedCache(2, 10**5000), ValueError, "page_size: got an int of 1"),
+        (lambda: cache.append("a", 1.0), TypeError, "count: got a float, want an int"),
+        (lambda: cache.append("a", True), TypeError, "count: got a bool, want an int"),
+        (lambda: cache.append([], 1), TypeError, "seq: got a list, want a hashable"),
+        (lambda: cache.append("a", -(10**5000)), ValueError, "count: got an int of"),
+        (lambda: cache.append("a", 10**5000), MemoryError, "out of pages: an int of"),
+        (lambda: cache.fork("a", {}), TypeError, "new_seq: got a dict, want a hashable"),
+        (lambda: cache.free({}), TypeError, "seq: got a dict, want a hashable"),
+        (lambda: cache.truncate("a", "1"), TypeError, "length: got a str, want an int"),
+        (lambda: cache.truncate("a", 10**5000), ValueError, "length: got an int of"),
+        (lambda: cache.keep("a", None, []), TypeError, "count: got a NoneType, want an int"),
+        (lambda: cache.keep("a", 2, 5), TypeError, "accepted: got a int, want a list"),
+        (lambda: cache.keep("a", 2, [0, 1.0]), TypeError, r"accepted\[1\]: got a float"),
+        (lambda: cache.keep("a", 2, [True]), TypeError, r"accepted\[0\]: got a bool"),
+        (lambda: cache.keep("a", 2, [2**70]), ValueError, rf"accepted\[0\]: got {2**70}, want"),
+        (lambda: cache.block_table(None), TypeError, "seqs: got a NoneType, want a list"),
+        (lambda: cache.block_table("ab"), TypeError, "seqs: got 'ab', want a list"),
+        (lambda: cache.seq_lens("ab"), TypeError, "seqs: got 'ab', want a list"),
+        (lambda: cache.block_table(["a"], 2.0), TypeError, "width: got a float, want an int"),
+        (lambda: cache.block_table(["a"], 2**70), ValueError, f"width: got {2**70}, want 1 to"),
+    ):
+        with pytest.raises(error, match=f"^{text}"):
+            call()
+    assert cache.seq_lens(["a"]).tolist() == [3] and cache.num_free == 7
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))]
+)
+def test_copies_are_caches_of_their_own(again):
+    cache, device = make()
+    tokens = device.write(cache.append("a", 6)[0])
+    cache.fork("a", "b")
+    other = again(cache)
+    slots, pairs = other.append("b", 1)
+    assert len(pairs[0]) == 2 and other.num_free == 5
+    other.free("a")
+    assert cache.num_free == 6 and cache.seq_lens(["a", "b"]).tolist() == [6, 6]
+    assert device.read(cache, "b") == tokens
+    assert cache.append("a", 1)[0].shape == slots.shape
+
+
+def test_repr():
+    cache, _ = make()
+    cache.append("a", 6)
+    assert repr(cache) == "PagedCache(num_pages=8, page_size=4): 1 sequences, 6 pages free"

@@ -160,3 +160,16 @@ def test_positions_far_away(device_backend):
     for far in (2**24 + 1, 2**30 + 1):
         got = run(device_backend, args, positions=near + far, alibi_slopes=slopes, window_left=2)
         assert got.same_bits(want), far
+
+
+def test_infinite_sinks():
+    """All the weight is the sink's: out 0, LSE inf; the other heads are as without."""
+    for splits in (1, 3):
+        args = make_case(np.random.default_rng(5), lens=((2, 200), (1, 0)), sinks=True)
+        want = run(BACKENDS["numpy"], args, num_splits=splits)
+        args["sinks"][1] = np.inf
+        got = run(BACKENDS["numpy"], args, num_splits=splits)
+        assert (got.out[:, 1] == 0).all() and (got.lse[:, 1] == np.inf).all()
+        others = np.arange(len(args["sinks"])) != 1
+        assert backends.bits_equal(got.out[:, others], want.out[:, others])
+        assert backends.bits_equal(got.lse[:, others], want.lse[:, others])

@@ -428,3 +428,45 @@ def test_types_that_cuda_does_not_take():
         given = convert(BACKENDS["torch-cuda"], base(**options))
         with pytest.raises(pagedecode.Unsupported):
             pagedecode.decode(**given)
+
+
+def test_return_lse_is_a_bool():
+    import pagedecode
+
+    args = base()
+    for wrong in ("no", 1, 0, None, "", np.array([1, 0]), np.array(True)):
+        for function in (pagedecode.decode, pagedecode.check):
+            with pytest.raises(TypeError, match=r"^return_lse: got a \w+, want True or False$"):
+                function(**args, return_lse=wrong)
+    assert isinstance(pagedecode.decode(**args, return_lse=np.True_), tuple)
+    assert isinstance(pagedecode.decode(**args, return_lse=np.False_), np.ndarray)
+
+
+def test_numbers_too_large_to_hold():
+    """The message tells the number that was given, not what it was cut to."""
+    import pagedecode
+
+    for change, text in (
+        (dict(num_splits=2**70), f"num_splits: got {2**70}, want"),
+        (dict(max_seqlen_q=-(2**70)), f"max_seqlen_q: got {-(2**70)}, want"),
+        (dict(softmax_scale=10**400), "softmax_scale: got 1000000"),
+        (dict(num_splits=10**5000), "num_splits: got a int that cannot be printed"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            pagedecode.decode(**{**base(), **change})
+        assert str(caught.value).startswith(text), caught.value
+
+
+def test_wording():
+    import pagedecode
+
+    args = base()
+    for change, text in (
+        (dict(draft_mask=np.ones((TOTAL, 2), np.uint32)), "want rows of 1 word for"),
+        (dict(num_splits=0), "or None"),
+        (dict(num_splits=2, batch_invariant=True), "want None with batch_invariant"),
+        (dict(k_scale=[1.0, 1.0]), "want a number or a float32 array [1] or [Hkv]"),
+    ):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            pagedecode.decode(**{**args, **change})
+        assert text in str(caught.value)

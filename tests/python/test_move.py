@@ -117,6 +117,22 @@ def test_many_tokens(device_backend):
     check(device_backend, caches, order, np.roll(order, 1))
 
 
+def test_one_array_as_both_caches():
+    import pagedecode
+
+    cache, v_cache = pools(np.random.default_rng(9))
+    src, dst = np.array([0, 1, 5]), np.array([1, 0, 9])
+    want, before = cache.copy(), v_cache.copy()
+    pagedecode.move(want, v_cache, src, dst)
+    pagedecode.move(cache, cache, src, dst)
+    assert bits_equal(cache, want)
+    pagedecode.move(before, before, src, dst)
+    assert bits_equal(before, v_cache)
+    for k, v in ((cache[:-1], cache[1:]), (cache[:2], cache[1:3])):
+        with pytest.raises(ValueError, match=r"^v_cache: got memory that overlaps k_cache"):
+            pagedecode.move(k, v, src, dst)
+
+
 def test_errors_write_nothing():
     import pagedecode
 

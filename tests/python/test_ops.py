@@ -302,3 +302,22 @@ def test_cuda_reads_no_contents_back():
     for lens in ([10**9, 20, 17], [-5, 20, 17]):
         got = run(backend, args, seq_lens=np.array(lens, np.int32))
         assert got.rows(slice(2, None)).same_bits(want.rows(slice(2, None)))
+
+
+def test_values_of_the_check_variable():
+    for value in ("", "0", "1"):
+        python("from test_producers import CALL", PAGEDECODE_CHECK=value)
+    for value in ("foo", "2", "11", "true"):
+        python(
+            """
+            from backends import NUMPY, run
+            from cases import CASE
+            try:
+                run(NUMPY, CASE["plain"].build())
+            except ValueError as error:
+                assert str(error).startswith("PAGEDECODE_CHECK: got '"), error
+            else:
+                raise SystemExit("no error")
+            """,
+            PAGEDECODE_CHECK=value,
+        )

@@ -154,3 +154,29 @@ def test_inside_jit():
 
     with pytest.raises((TypeError, ValueError), match=r"^q: .*inside jax\.jit"):
         jax.jit(lambda q: pagedecode.decode(**{**CALL, "q": q}))(CALL["q"])
+
+
+def test_torch_tensors_with_a_negative_bit():
+    """The memory lacks the sign: refused, never read without it."""
+    import torch
+
+    for name in ("q", "k_cache", "v_cache"):
+        tensor = torch._neg_view(torch.from_numpy(CALL[name]))
+        with pytest.raises(ValueError, match=rf"^{name}: .*negative bit.*resolve_neg"):
+            pagedecode.decode(**{**CALL, name: tensor})
+        given = {**CALL, name: tensor.resolve_neg()}
+        want = pagedecode.decode(**{**CALL, name: -CALL[name]})
+        assert np.array_equal(np.asarray(pagedecode.decode(**given)), want)
+    slopes = torch.ones(4, dtype=torch.complex64).conj().imag
+    with pytest.raises(ValueError, match=r"^alibi_slopes: .*negative bit"):
+        pagedecode.decode(**CALL, alibi_slopes=slopes)
+    lse = torch.zeros(6, 4, dtype=torch.complex64).conj().imag
+    with pytest.raises(ValueError, match=r"^lse: .*negative bit"):
+        pagedecode.decode(**CALL, lse=lse)
+
+
+def test_masked_arrays():
+    for name in CALL:
+        masked = np.ma.masked_array(CALL[name], np.zeros_like(CALL[name], bool))
+        with pytest.raises(TypeError, match=rf"^{name}: got a masked array"):
+            pagedecode.decode(**{**CALL, name: masked})

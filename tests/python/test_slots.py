@@ -176,3 +176,22 @@ def test_total_or_output_is_needed_on_cuda():
     arrays = [backend.to(x) for x in problem()]
     with pytest.raises((TypeError, ValueError), match="total_q"):
         pagedecode.slots(*arrays, page_size=4)
+
+
+@pytest.mark.parametrize("name", CPU)
+@pytest.mark.parametrize("page", [2**62, 2**63 - 1, (2**63 - 1) // 4])
+def test_page_ids_whose_slots_do_not_fit(name, page):
+    """Not somebody else's slot; one that fits is a slot, the pool being append's business."""
+    backend = BACKENDS[name]
+    lens, cu = np.array([3]), np.array([0, 3])
+    if name != "jax-cpu":  # there the table would become int32
+        with pytest.raises(ValueError, match=rf"^block_table: got page {page} for sequence 0"):
+            slots(backend, (np.array([[page]]), lens, cu), page_size=4)
+    got = backend.back(slots(backend, (np.array([[2**31 - 1]]), lens, cu), page_size=4))
+    assert got.tolist() == [4 * (2**31 - 1) + i for i in range(3)]
+
+
+def test_totals_that_are_none(numpy_backend):
+    for total, error in ((2**60, ValueError), (2**70, ValueError), (True, TypeError)):
+        with pytest.raises(error, match=r"^total_q: got "):
+            slots(numpy_backend, problem(), page_size=4, total_q=total)

@@ -268,3 +268,28 @@ def test_concurrent_streams():
     torch.cuda.synchronize()
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
+
+
+def test_more_threads_than_there_may_be():
+    """Refused by the number that was given, never cut down in silence."""
+    import pagedecode
+
+    pagedecode.set_num_threads(1024)
+    assert pagedecode.num_threads() == 1024
+    for n in (1025, 5000, 2**31, 2**40, 10**30, 0, -1, -(2**31) - 1):
+        with pytest.raises(ValueError, match=rf"^n: got {n}, want "):
+            pagedecode.set_num_threads(n)
+    assert pagedecode.num_threads() == 1024
+    for value in ("1025", "99999999999", "9" * 30):
+        python(
+            """
+            import pagedecode
+            try:
+                pagedecode.num_threads()
+            except ValueError as error:
+                assert str(error).startswith("PAGEDECODE_NUM_THREADS: got '"), error
+            else:
+                raise SystemExit("no error")
+            """,
+            PAGEDECODE_NUM_THREADS=value,
+        )

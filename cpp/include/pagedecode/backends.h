@@ -20,7 +20,8 @@ struct Backends {
 
 PAGEDECODE_API Backends backends();
 
-// Threads of the CPU backend's pool; also PAGEDECODE_NUM_THREADS. InvalidArgument if n < 1.
+// Threads of the CPU backend's pool; also PAGEDECODE_NUM_THREADS. InvalidArgument unless
+// 1 to 1024.
 PAGEDECODE_API void set_num_threads(int n);
 PAGEDECODE_API int num_threads();
 // The instruction level that the CPU backend runs at: "baseline", "avx2", "avx512",

@@ -9,7 +9,8 @@
 namespace pagedecode::cpu {
 namespace {
 
-constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kMinusInf = -kInf;
 constexpr float kZeros[kMaxHeadDim] = {};
 
 }  // namespace
@@ -17,13 +18,14 @@ constexpr float kZeros[kMaxHeadDim] = {};
 void write_row(const Call& call, const SequenceView& s, std::int64_t row, std::int64_t kv_head,
                std::int64_t query_head, const RowResult& result) {
   const DecodeProblem& p = call.p;
-  // A sum of 0: nothing seen, or logits of -inf alone. A maximum of -inf besides: NaN logits.
-  const bool empty = result.sum == 0.0f;
+  const double sink = p.sinks ? static_cast<double>(p.sinks[query_head]) : kMinusInf;
+  // A sum of 0: nothing seen, or logits of -inf alone. A maximum of -inf besides: NaN logits. An
+  // infinite sink leaves no weight to keys.
+  const bool empty = result.sum == 0.0f || (sink == kInf && !std::isnan(result.sum));
   double total = result.sum;
   double reference = result.max;
   if (reference == kMinusInf && !empty) reference = 0.0;
   double weight = 1.0;  // of the keys against the sink
-  const double sink = p.sinks ? static_cast<double>(p.sinks[query_head]) : kMinusInf;
   if (empty) {
     reference = sink;
     total = sink == kMinusInf ? 0.0 : 1.0;

@@ -18,14 +18,19 @@ constexpr std::int64_t kMinTilesPerSplit = 32;
 // K and V of one tile of all heads of a unit: it, and the next one, should stay in L2.
 constexpr std::int64_t kTileBytes = 256 << 10;
 
-// Where the heads of a token are neighbours in memory (NHD), a unit takes several of them, so that
-// memory is read in runs of kilobytes, each page of it once; a walk of one head alone, 256 bytes in
-// every 2 KB, reached 40 % of the bandwidth.
-std::int64_t heads_of_unit(const DecodeProblem& p, std::int64_t row_blocks, int threads) {
+// Whether the heads of a token are neighbours in memory (NHD).
+bool heads_are_neighbours(const DecodeProblem& p) {
   for (const CacheView* c : {&p.k, &p.v}) {
     const std::int64_t next_token = p.page_size > 1 ? c->token_stride : c->page_stride;
-    if (std::abs(c->head_stride) >= std::abs(next_token)) return 1;
+    if (std::abs(c->head_stride) >= std::abs(next_token)) return false;
   }
+  return true;
+}
+
+// Where the heads of a token are neighbours, a unit takes several of them, so that memory is read
+// in runs of kilobytes, each page of it once; a walk of one head alone, 256 bytes in every 2 KB,
+// reached 40 % of the bandwidth.
+std::int64_t heads_of_unit(const DecodeProblem& p, std::int64_t row_blocks, int threads) {
   const std::int64_t token_bytes = p.head_dim * (bytes_of(p.k.dtype) + bytes_of(p.v.dtype));
   const std::int64_t most = clamp64(kTileBytes / (kTileKeys * token_bytes), 1, kMaxUnitHeads);
   std::int64_t groups = ceil_div64(p.num_kv_heads, most);
@@ -93,13 +98,17 @@ Plan make_plan(const DecodeProblem& p, int threads) {
       plan.max_block_rows = max64(plan.max_block_rows, ceil_div64(s.rows, s.row_blocks));
     }
   }
-  plan.heads_per_unit = heads_of_unit(p, row_blocks, threads);
-  plan.head_groups = ceil_div64(p.num_kv_heads, plan.heads_per_unit);
+  // NOTE: how keys are split may not depend on strides: the same values in another layout give the
+  // same bits. So units of neighbouring heads set the splits even where a unit has one head.
+  const std::int64_t heads = heads_of_unit(p, row_blocks, threads);
+  plan.heads_per_unit = heads;
   const std::int64_t tiles_an_item =
       threads == 1 ? INT64_MAX / 2
                    : max64(kMinTilesPerSplit, ceil_div64(plan.tiles, kItemsPerThread * threads));
 
   const std::int64_t fit = kWaveBytes / (plan.slot_floats(p.head_dim) * 4);
+  if (!heads_are_neighbours(p)) plan.heads_per_unit = 1;
+  plan.head_groups = ceil_div64(p.num_kv_heads, plan.heads_per_unit);
 
   std::int64_t units = 0;
   std::int64_t items = 0;
@@ -108,7 +117,7 @@ Plan make_plan(const DecodeProblem& p, int threads) {
     s.unit_begin = units;
     s.item_begin = items;
     s.slot_begin = slots;
-    s.splits = splits_of(p, tiles_of(s), max64(tiles_an_item / plan.heads_per_unit, 1), fit);
+    s.splits = splits_of(p, tiles_of(s), max64(tiles_an_item / heads, 1), fit);
     plan.max_splits = max64(plan.max_splits, s.row_blocks > 0 ? s.splits : 1);
     const std::int64_t own = s.row_blocks * plan.head_groups;
     units += own;

@@ -43,6 +43,11 @@ std::int64_t slot_of(const SlotsProblem& p, const SequenceView& s, std::int64_t 
     throw InvalidArgument("block_table: got page " + std::to_string(page) + of_sequence(s.index) +
                           ", want 0 or more where a row's own key lies");
   }
+  if (page >= INT64_MAX / p.page_size) {
+    throw InvalidArgument("block_table: got page " + std::to_string(page) + of_sequence(s.index) +
+                          ", want ids whose slots fit 64 bits, below " +
+                          std::to_string(INT64_MAX / p.page_size));
+  }
   return page * p.page_size + key % p.page_size;
 }
 

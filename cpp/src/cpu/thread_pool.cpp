@@ -150,11 +150,11 @@ int default_threads() {
     return cpus_allowed() < kMaxThreads ? cpus_allowed() : kMaxThreads;
   char* end = nullptr;
   const long n = std::strtol(text, &end, 10);
-  if (*end != '\0' || n < 1) {
+  if (*end != '\0' || n < 1 || n > kMaxThreads) {
     throw InvalidArgument("PAGEDECODE_NUM_THREADS: got '" + std::string(text) +
-                          "', want a whole number from 1 up");
+                          "', want a whole number from 1 to " + std::to_string(kMaxThreads));
   }
-  return n < kMaxThreads ? static_cast<int>(n) : kMaxThreads;
+  return static_cast<int>(n);
 }
 
 }  // namespace
@@ -182,10 +182,11 @@ void parallel_for(std::int64_t count, int threads, ItemFunction f) {
 }  // namespace cpu
 
 void set_num_threads(int n) {
-  if (n < 1) {
-    throw InvalidArgument("n: got " + std::to_string(n) + ", want a number of threads from 1 up");
+  if (n < 1 || n > cpu::kMaxThreads) {
+    throw InvalidArgument("n: got " + std::to_string(n) + ", want a number of threads from 1 to " +
+                          std::to_string(cpu::kMaxThreads));
   }
-  cpu::g_threads.store(n < cpu::kMaxThreads ? n : cpu::kMaxThreads);
+  cpu::g_threads.store(n);
 }
 
 int num_threads() { return cpu::max_threads(); }

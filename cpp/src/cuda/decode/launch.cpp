@@ -41,11 +41,16 @@ struct Decision {
 Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   Decision d;
   const CacheKind cache = cache_kind(p.q.dtype, p.k.dtype, p.v.dtype, p.rope.on);
-  const std::int64_t max_rows = p.max_q * p.group;
+  // A call without rows still has a plan: its workspace can be asked for.
+  const std::int64_t max_rows = std::max<std::int64_t>(p.max_q, 1) * p.group;
   d.policy = choose_policy(p.q.dtype, cache, needs_options(p), p.head_dim,
                            p.batch_invariant ? p.group : max_rows, device);
   if (d.policy.variant < 0) return d;
-  d.wgmma = choose_wgmma(p, device, max_rows);
+  if (wgmma_is_built()) {
+    d.wgmma = choose_wgmma(p, device, max_rows);
+  } else {
+    d.wgmma.why_not = "no wgmma in this build (PAGEDECODE_HOPPER)";
+  }
   Plan& plan = d.plan;
   int blocks_per_sm = d.policy.blocks_per_sm;
   int head_dim = kWgmmaHeadDim;
@@ -158,9 +163,8 @@ void launch_decode(const DecodeProblem& p, void* workspace, std::size_t bytes,
   d.plan.counters = reinterpret_cast<std::uint32_t*>(at);
   d.plan.partials = reinterpret_cast<float*>(at + kCounterBytes);
   const auto launch = launcher(d.policy.variant, std::make_integer_sequence<int, kNumVariants>{});
-  const cudaError_t error = d.wgmma.variant >= 0
-                                ? launch_wgmma(d.wgmma.variant, p, d.plan, device)
-                                : launch(p, d.plan, d.policy.smem, device);
+  const cudaError_t error = d.wgmma.variant >= 0 ? launch_wgmma(d.wgmma.variant, p, d.plan, device)
+                                                 : launch(p, d.plan, d.policy.smem, device);
   if (error != cudaSuccess) {
     throw CudaError(std::string("decode: ") + cudaGetErrorString(error));
   }

@@ -18,6 +18,8 @@ Launch launcher(int index, std::integer_sequence<int, kIndices...>) {
 
 }  // namespace
 
+bool wgmma_is_built() { return true; }
+
 cudaError_t launch_wgmma(int variant, const DecodeProblem& p, const Plan& plan,
                          const DeviceInfo& device) {
   return launcher(variant, std::make_integer_sequence<int, kNumWgmmaVariants>{})(p, plan, device);

@@ -8,6 +8,9 @@
 
 namespace pagedecode::cuda {
 
+// Whether this build has these kernels (no_wgmma.cpp stands in for them where it has not).
+bool wgmma_is_built();
+
 // Launches kWgmmaVariants[variant] under a plan.
 cudaError_t launch_wgmma(int variant, const DecodeProblem& p, const Plan& plan,
                          const DeviceInfo& device);

@@ -1,5 +1,6 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 #include "cuda/decode/launch_variant.cuh"
 
-template cudaError_t pagedecode::cuda::launch_variant<pagedecode::cuda::find_variant("bytes_d128_options")>(
+template cudaError_t
+pagedecode::cuda::launch_variant<pagedecode::cuda::find_variant("bytes_d128_options")>(
     const DecodeProblem&, const Plan&, std::size_t, const DeviceInfo&);
