@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cuda/decode/launch_variant.h"
+#include "cuda/decode_wgmma/launch.h"
 #include "cuda/merge/slot.h"
 #include "cuda/policy.h"
 #include "cuda/schedule/work.h"
@@ -32,6 +33,7 @@ LaunchVariant launcher(int index, std::integer_sequence<int, kIndices...>) {
 
 struct Decision {
   Policy policy;
+  WgmmaChoice wgmma;  // goes before `policy`
   Plan plan;
   std::int64_t slots = 0;
 };
@@ -44,17 +46,33 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   d.policy = choose_policy(p.q.dtype, cache, needs_options(p), p.head_dim,
                            p.batch_invariant ? p.group : max_rows, device);
   if (d.policy.variant < 0) return d;
-  const Variant& v = kVariants[d.policy.variant];
+  if (wgmma_is_built()) {
+    d.wgmma = choose_wgmma(p, device, max_rows);
+  } else {
+    d.wgmma.why_not = "no wgmma in this build (PAGEDECODE_HOPPER)";
+  }
   Plan& plan = d.plan;
-  plan.stages = d.policy.stages;
-  plan.exchange_log2 = d.policy.exchange_log2;
-  plan.team_log2 = d.policy.team_log2;
-  plan.rows_log2 = log2_of(kWarpRows << d.policy.team_log2);
-  plan.tile_log2 = plan.unit_log2 = log2_of(kWarps * v.keys);
-  plan.shared = shared_plan(v, plan);
+  int blocks_per_sm = d.policy.blocks_per_sm;
+  int head_dim = kWgmmaHeadDim;
+  if (d.wgmma.variant >= 0) {
+    const WgmmaVariant& v = kWgmmaVariants[d.wgmma.variant];
+    plan.stages = v.stages;
+    plan.rows_log2 = log2_of(v.rows);
+    plan.tile_log2 = plan.unit_log2 = log2_of(kWgmmaKeys);
+    blocks_per_sm = v.blocks_per_sm;
+  } else {
+    const Variant& v = kVariants[d.policy.variant];
+    plan.stages = d.policy.stages;
+    plan.exchange_log2 = d.policy.exchange_log2;
+    plan.team_log2 = d.policy.team_log2;
+    plan.rows_log2 = log2_of(kWarpRows << d.policy.team_log2);
+    plan.tile_log2 = plan.unit_log2 = log2_of(kWarps * v.keys);
+    plan.shared = shared_plan(v, plan);
+    head_dim = v.head_dim;
+  }
   plan.row_tiles_max = static_cast<std::int32_t>(
       std::max<std::int64_t>((max_rows + plan.rows() - 1) / plan.rows(), 1));
-  plan.slot_floats = slot_floats(plan.rows(), v.head_dim);
+  plan.slot_floats = slot_floats(plan.rows(), head_dim);
   plan.group_magic =
       p.group == 1 ? 0
                    : static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + p.group - 1) / p.group);
@@ -67,7 +85,7 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   while (units() >= std::int64_t{1} << 31 && plan.unit_log2 < 30) ++plan.unit_log2;
 
   const std::int64_t resident =
-      std::min<std::int64_t>(std::int64_t{device.sm_count} * d.policy.blocks_per_sm, kMaxBlocks);
+      std::min<std::int64_t>(std::int64_t{device.sm_count} * blocks_per_sm, kMaxBlocks);
   plan.heads = static_cast<std::int32_t>(std::min<std::int64_t>(p.num_kv_heads, resident));
   plan.chunks = static_cast<std::int32_t>(resident / plan.heads);
 
@@ -145,7 +163,8 @@ void launch_decode(const DecodeProblem& p, void* workspace, std::size_t bytes,
   d.plan.counters = reinterpret_cast<std::uint32_t*>(at);
   d.plan.partials = reinterpret_cast<float*>(at + kCounterBytes);
   const auto launch = launcher(d.policy.variant, std::make_integer_sequence<int, kNumVariants>{});
-  const cudaError_t error = launch(p, d.plan, d.policy.smem, device);
+  const cudaError_t error = d.wgmma.variant >= 0 ? launch_wgmma(d.wgmma.variant, p, d.plan, device)
+                                                 : launch(p, d.plan, d.policy.smem, device);
   if (error != cudaSuccess) {
     throw CudaError(std::string("decode: ") + cudaGetErrorString(error));
   }
@@ -160,7 +179,8 @@ Explanation explain_decode(const DecodeProblem& p, const DeviceInfo& device) {
     return e;
   }
   const Variant& v = kVariants[d.policy.variant];
-  e.kernel = std::string("mma_") + v.name;
+  e.kernel = d.wgmma.variant >= 0 ? std::string("wgmma_") + kWgmmaVariants[d.wgmma.variant].name
+                                  : std::string("mma_") + v.name;
   e.tile_rows = d.plan.rows();
   e.tile_keys = d.plan.tile_keys();
   e.splits = d.plan.partition == Partition::kBalanced ? d.plan.chunks : d.plan.splits_max;
@@ -168,6 +188,7 @@ Explanation explain_decode(const DecodeProblem& p, const DeviceInfo& device) {
           std::to_string(p.head_dim) + ", " + name(p.k.dtype) + " and " + name(p.v.dtype) +
           " caches; " + std::to_string(d.plan.chunks * d.plan.heads) + " blocks, " +
           std::to_string(d.plan.stages) + " stages";
+  if (d.wgmma.variant < 0 && device.cc_major == 9) e.why += std::string("; ") + d.wgmma.why_not;
   if (v.cache == CacheKind::kAny) {
     e.why += p.rope.on ? "; RoPE on read takes the converting kernel"
                        : "; caches of two kinds take the converting kernel";

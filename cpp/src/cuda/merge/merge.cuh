@@ -32,13 +32,12 @@ __device__ __forceinline__ bool arrive_last(std::uint32_t* counter, int count, b
 
 // Folds `count` splits of an item, every `step`-th from `first` on, in order: to its rows if
 // `final`, else to the slot of `first`.
-template <int kHeadDim, int kThreads, class Sync>
+template <int kHeadDim, int kThreads, int kTasks, class Sync>
 __device__ __forceinline__ void fold_slots(const DecodeProblem& p, const Plan& plan, const Work& w,
                                            int first, int count, int step, bool final,
                                            Sync&& sync) {
   // Loads in flight: a merge waits for L2, and one block has few threads. A thread takes kTasks
   // groups of four columns at a time, kBatch splits of each.
-  constexpr int kTasks = 4;
   constexpr int kBatch = 4;
   constexpr int kColumns = kHeadDim / 4;
   const SequenceView s = view_of(w);
@@ -145,7 +144,7 @@ struct MergeTree {
 
 // After a block's kThreads threads have written its split's partial state: folds what it is the
 // last one for. `sync` is their barrier.
-template <int kHeadDim, int kThreads, class Sync>
+template <int kHeadDim, int kThreads, int kTasks = 4, class Sync>
 __device__ __forceinline__ void merge_splits(const DecodeProblem& p, const Plan& plan,
                                              const Work& w, bool* shared, Sync&& sync) {
   // kWholeItems: the running fold lies in slot 0, this split in slot 1.
@@ -171,7 +170,7 @@ __device__ __forceinline__ void merge_splits(const DecodeProblem& p, const Plan&
       }
       if (!arrive_last(counter, count, shared, sync)) return;
     }
-    fold_slots<kHeadDim, kThreads>(p, plan, w, first, count, step, final, sync);
+    fold_slots<kHeadDim, kThreads, kTasks>(p, plan, w, first, count, step, final, sync);
   }
 }
 

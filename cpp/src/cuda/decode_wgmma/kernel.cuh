@@ -1,0 +1,85 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// Paged decode attention on wgmma and TMA, for sm_90a, in one launch of a fixed grid.
+//   1. Each block finds its chunk of keys from the lengths (schedule/).
+//   2. Its loading warp keeps the stages full by TMA, ahead over works (load.cuh).
+//   3. Its consuming warpgroup walks the tiles: S^T = K Q^T, softmax, O^T += V^T P^T
+//   (mainloop.cuh).
+//   4. At a work's end it writes rows or a partial state (epilogue.cuh); the last block of a split
+//      item folds its splits (merge/).
+// Two or three such blocks share an SM: while one waits for its serial chain, the others work.
+#pragma once
+
+#include "cuda/decode_wgmma/epilogue.cuh"
+#include "cuda/decode_wgmma/load.cuh"
+
+namespace pagedecode::cuda {
+
+template <class Traits>
+__device__ __forceinline__ void consume_works(const DecodeProblem& p, const Plan& plan,
+                                              WgmmaStorage<Traits>& shared) {
+  RingPosition ring;  // of stages
+  RingPosition works;
+#pragma unroll 1
+  while (true) {
+    shared.full_work[works.stage].wait(works.parity);
+    const Work& w = shared.works[works.stage];
+    if (w.seq < 0) return;
+    load_wgmma_q<Traits>(p, plan, w, shared);
+    fence_async();
+    sync_consumers();
+    const int edge = window_edge<true>(p, plan, w);
+    // NOTE: accumulators live in this scope, so that they leave their registers to the merge.
+    WgmmaMainloop<Traits> mainloop(p, plan, shared);
+    mainloop.run(w, edge, ring);
+    write_wgmma_state<Traits>(p, plan, w, mainloop, shared);
+    if (thread_index() % 32 == 0) shared.empty_work[works.stage].arrive();
+    works.advance(kWgmmaWorks);
+  }
+}
+
+template <class Traits>
+__global__ void __launch_bounds__((kWarps + 1) * 32, Traits::kVariant.blocks_per_sm)
+    decode_wgmma_kernel(const __grid_constant__ DecodeProblem p, const __grid_constant__ Plan plan,
+                        const __grid_constant__ CUtensorMap k,
+                        const __grid_constant__ CUtensorMap v) {
+  extern __shared__ __align__(1024) std::uint8_t smem[];
+  auto& shared = *reinterpret_cast<WgmmaStorage<Traits>*>(smem);
+  const int head_lane = blockIdx.x % plan.heads;
+  const int chunk = blockIdx.x / plan.heads;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Traits::kStages; ++i) {
+      shared.full_k[i].init(1);
+      shared.full_v[i].init(1);
+      shared.empty_k[i].init(kWarps);
+      shared.empty_v[i].init(kWarps);
+    }
+    for (int i = 0; i < kWgmmaWorks; ++i) {
+      shared.full_work[i].init(1);
+      shared.empty_work[i].init(kWarps);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_async();
+  }
+  if (threadIdx.x == kWgmmaConsumers) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&k) : "memory");
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&v) : "memory");
+  }
+  __syncthreads();
+  ChunkStart start;
+  const bool alone = p.batch <= kWarpLocates;
+  if (!alone) start = locate_chunk<BlockScope>(p, plan, chunk, shared.locate);
+  if (threadIdx.x / 32 == kWarps) {
+    if (alone) start = locate_chunk<WarpScope>(p, plan, chunk, shared.locate);
+    TmaLoader<Traits> loader(p, plan, k, v, shared);
+#pragma unroll 1
+    for (int head = head_lane; head < p.num_kv_heads; head += plan.heads) {
+      loader.load_head(start, chunk, head_lane, head);
+    }
+    loader.finish();
+  } else {
+    consume_works<Traits>(p, plan, shared);
+  }
+}
+
+}  // namespace pagedecode::cuda

@@ -1,0 +1,35 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+
+#include "cuda/decode_wgmma/kernel.cuh"
+#include "cuda/decode_wgmma/launch_variant.h"
+#include "cuda/decode_wgmma/tensor_map.h"
+
+namespace pagedecode::cuda {
+
+template <int kIndex>
+cudaError_t launch_wgmma_variant(const DecodeProblem& p, const Plan& plan,
+                                 const DeviceInfo& device) {
+  using Traits = WgmmaTraits<kIndex>;
+  const auto kernel = decode_wgmma_kernel<Traits>;
+  // More than 48 KB has to be asked for once on each device; devices past 64 ask each time.
+  static std::atomic<std::uint64_t> asked{0};
+  const std::uint64_t bit = device.ordinal < 64 ? std::uint64_t{1} << device.ordinal : 0;
+  if (!(asked.load(std::memory_order_acquire) & bit)) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(WgmmaStorage<Traits>));
+    if (error != cudaSuccess) return error;
+    asked.fetch_or(bit, std::memory_order_release);
+  }
+  CUtensorMap k, v;
+  cudaError_t error = encode_tensor_map(p, p.k, &k);
+  if (error == cudaSuccess) error = encode_tensor_map(p, p.v, &v);
+  if (error != cudaSuccess) return error;
+  kernel<<<plan.chunks * plan.heads, (kWarps + 1) * 32, sizeof(WgmmaStorage<Traits>),
+           static_cast<cudaStream_t>(p.stream)>>>(p, plan, k, v);
+  return cudaPeekAtLastError();
+}
+
+}  // namespace pagedecode::cuda

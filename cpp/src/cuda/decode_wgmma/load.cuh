@@ -1,0 +1,169 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// The loading warp: walks the block's works and asks TMA for K and V of each tile of 64 keys, box
+// by box through the page table, as far ahead as the stages go, over the ends of works. Lane i
+// holds the page of box i of the next 32; those after are read before they are needed. A box with
+// no key of the work, or whose page id is out of the pool, is asked for outside the tensor: TMA
+// fills it with zeros and reads nothing.
+#pragma once
+
+#include <cuda.h>
+
+#include <cute/arch/copy_sm90_tma.hpp>
+
+#include "cuda/decode/load_q.cuh"
+#include "cuda/decode/pipeline.cuh"
+#include "cuda/decode_wgmma/traits.h"
+
+namespace pagedecode::cuda {
+
+template <class Traits>
+class TmaLoader {
+ public:
+  __device__ TmaLoader(const DecodeProblem& p, const Plan& plan, const CUtensorMap& k,
+                       const CUtensorMap& v, WgmmaStorage<Traits>& shared)
+      : p_(p), plan_(plan), k_(k), v_(v), shared_(shared) {
+    box_log2_ = 6;
+    while (p.page_size & ((1 << box_log2_) - 1)) --box_log2_;
+    // Keys that are read once leave L2 first, so that partial states stay: up to 7 % at 32 rows.
+    using Hint = cute::TMA::CacheHintSm90;
+    hint_ = static_cast<std::uint64_t>(plan.row_tiles_max == 1 ? Hint::EVICT_FIRST
+                                                               : Hint::EVICT_NORMAL);
+  }
+
+  // All works of one head of the chunk.
+  __device__ __forceinline__ void load_head(const ChunkStart& start, int chunk, int head_lane,
+                                            int head) {
+    WorkIterator works(p_, plan_, start, chunk, head_lane);
+    Work w;
+    while (works.next(w, [&](std::int32_t b) { return load_shape(p_, plan_, b); })) {
+      w.head = head;
+      load_work(w, works.first_page());
+    }
+  }
+
+  // Tells the consumers that there is no more.
+  __device__ __forceinline__ void finish() {
+    Work w{};
+    w.seq = -1;
+    hand_over(w);
+  }
+
+ private:
+  // A lane's box, as read from the page table.
+  struct Box {
+    std::int64_t page;
+    std::int32_t token;  // place in the page; -1: no key of the work
+  };
+
+  __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
+
+  __device__ __forceinline__ void hand_over(const Work& w) {
+    shared_.empty_work[works_.stage].wait(works_.parity ^ 1);
+    if (lane() == 0) {
+      shared_.works[works_.stage] = w;
+      shared_.full_work[works_.stage].arrive();
+    }
+    works_.advance(kWgmmaWorks);
+  }
+
+  // Box number `box`, counted from key 0 of the sequence.
+  __device__ __forceinline__ Box read_box(const Work& w, std::int64_t first_page, int box) const {
+    Box b{-1, -1};
+    const std::int64_t key = static_cast<std::int64_t>(box) << box_log2_;
+    if (key >= w.end || key + (1 << box_log2_) <= w.begin) return b;
+    const auto page_size = static_cast<unsigned>(p_.page_size);
+    const unsigned index = static_cast<unsigned>(key) / page_size;
+    b.token = static_cast<int>(static_cast<unsigned>(key) - index * page_size);
+    const IndexArray& entries = p_.pages.entries;
+    const std::int64_t at = first_page + index * entries.stride;
+    b.page = entries.wide ? static_cast<const std::int64_t*>(entries.data)[at]
+                          : static_cast<const std::int32_t*>(entries.data)[at];
+    return b;
+  }
+
+  __device__ __forceinline__ void load_work(const Work& w, std::int64_t first_page) {
+    const int boxes_log2 = 6 - box_log2_;  // of a tile
+    int box = w.begin >> 6 << boxes_log2;
+    int tiles = w.begin < w.end ? ((w.end - 1) >> 6) - (w.begin >> 6) + 1 : 0;
+    Box next = read_box(w, first_page, box + lane());
+    // While page ids are on their way.
+    hand_over(w);
+    prefetch_q(p_, plan_, w, w.head);
+#pragma unroll 1
+    while (tiles > 0) {
+      const bool in_pool = next.token >= 0 && next.page >= 0 && next.page < p_.pages.num_pages;
+      const int page = in_pool ? static_cast<int>(next.page) : -1;
+      const int token = next.token;
+      const std::uint32_t bad = __ballot_sync(~0u, token >= 0 && !in_pool);
+      const int now = min(tiles, 32 >> boxes_log2);
+      tiles -= now;
+      box += 32;
+      if (tiles > 0) next = read_box(w, first_page, box + lane());
+#pragma unroll 1
+      for (int t = 0; t < now; ++t) {
+        load_tile(w.head, t << boxes_log2, bad >> (t << boxes_log2), page, token);
+      }
+    }
+  }
+
+  // The tile whose first box lane `from` holds.
+  __device__ __forceinline__ void load_tile(int head, int from, std::uint32_t bad, int page,
+                                            int token) {
+    const int stage = ring_.stage;
+    const int boxes = 64 >> box_log2_;
+    std::uint32_t bad_keys = 0;
+    for (int i = 0; i < 4; ++i) bad_keys |= (bad >> (i * boxes / 4) & 1) << i;
+    shared_.empty_k[stage].wait(ring_.parity ^ 1);
+    if (lane() == 0) {
+      shared_.bad[stage] = bad_keys;
+      expect(shared_.full_k[stage]);
+    }
+    load_boxes(k_, shared_.kv[stage][0], shared_.full_k[stage], head, from, boxes, page, token);
+    shared_.empty_v[stage].wait(ring_.parity ^ 1);
+    if (lane() == 0) expect(shared_.full_v[stage]);
+    load_boxes(v_, shared_.kv[stage][1], shared_.full_v[stage], head, from, boxes, page, token);
+    ring_.advance(Traits::kStages);
+  }
+
+  __device__ __forceinline__ static void expect(Barrier& full) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full.address()),
+                 "r"(Traits::kTileBytes)
+                 : "memory");
+  }
+
+  __device__ __forceinline__ void load_boxes(const CUtensorMap& map, std::uint8_t* to,
+                                             Barrier& full, int head, int from, int boxes, int page,
+                                             int token) {
+#pragma unroll 1
+    for (int i = 0; i < boxes; ++i) {
+      const int box_page = __shfl_sync(~0u, page, from + i);
+      const int box_token = __shfl_sync(~0u, token, from + i);
+      if (lane() == 0) {
+#pragma unroll
+        for (int half = 0; half < Traits::kHalves; ++half) {
+          asm volatile(
+              "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+              ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(
+                  shared_address(to + half * Traits::kHalfBytes + ((i << box_log2_) * 128))),
+              "l"(&map), "r"(half * 64), "r"(head), "r"(max(box_token, 0)), "r"(box_page),
+              "r"(full.address()), "l"(hint_)
+              : "memory");
+        }
+      }
+    }
+    __syncwarp();
+  }
+
+  const DecodeProblem& p_;
+  const Plan& plan_;
+  const CUtensorMap& k_;
+  const CUtensorMap& v_;
+  WgmmaStorage<Traits>& shared_;
+  int box_log2_;
+  std::uint64_t hint_;
+  RingPosition ring_;
+  RingPosition works_;
+};
+
+}  // namespace pagedecode::cuda

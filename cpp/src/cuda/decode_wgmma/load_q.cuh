@@ -1,0 +1,91 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// Q of a row tile, B of S^T = K Q^T: [2](N, 64) with the 128-byte swizzle, zero past the last row.
+// The sign of the scale is taken into Q, so that the largest product is the largest logit. For
+// 1-byte caches Q becomes half: a bfloat16 row is scaled by a power of two of its own, and columns
+// are permuted as mainloop.cuh reads K.
+#pragma once
+
+#include "cuda/decode/load_q.cuh"
+#include "cuda/decode_wgmma/traits.h"
+#include "cuda/merge/state.h"
+
+namespace pagedecode::cuda {
+
+template <class Traits>
+__device__ __forceinline__ void load_wgmma_q(const DecodeProblem& p, const Plan& plan,
+                                             const Work& w, WgmmaStorage<Traits>& shared) {
+  constexpr int kRows = Traits::kRows;
+  constexpr int kChunks = Traits::kHeadDim / 8;  // of a row
+  const SequenceView s = view_of(w);
+  const float scale = p.softmax_scale * p.k_scale[w.head] * kLog2e;
+  const std::uint32_t sign = scale < 0.0f ? 0x80008000u : 0;
+  // A scale of zero would turn the -inf of hidden keys into NaN.
+  constexpr float kSmallest = 1.17549435e-38f;
+  const float magnitude = fabsf(scale) < kSmallest ? kSmallest : fabsf(scale);
+  if (!Traits::kBytes && thread_index() == 0) shared.scale[0] = magnitude;
+  // All loads before the first store, which the compiler would not let them pass.
+  constexpr int kShare = kRows * kChunks / kWgmmaConsumers;
+  Chunk16 chunks[kShare];
+#pragma unroll
+  for (int j = 0; j < kShare; ++j) {
+    const int at = thread_index() + j * kWgmmaConsumers;
+    const int f = w.row0 + at / kChunks;
+    const int i = plan.row_of(f);
+    chunks[j] = Chunk16{};
+    if (i < s.m) {
+      const std::int64_t from = row_offset(p.q, s, i, bool(p.cu_seqlens_q)) +
+                                (w.head * p.group + f - i * p.group) * p.q.head_stride;
+      chunks[j] = *reinterpret_cast<const Chunk16*>(static_cast<const std::uint16_t*>(p.q.data) +
+                                                    from + at % kChunks * 8);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kShare; ++j) {
+    const int at = thread_index() + j * kWgmmaConsumers;
+    const int row = at / kChunks;
+    const int column = at % kChunks * 8;
+    Chunk16 x = chunks[j];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) x.words[e] ^= sign;
+    // Place of element `c` of the row, c even.
+    const auto place = [&](int c) {
+      return shared.q + c / 64 * (kRows * 128) + row * 128 + ((c % 64 / 8 ^ row % 8) * 16) +
+             c % 8 * 2;
+    };
+    if constexpr (!Traits::kBytes) {
+      *reinterpret_cast<Chunk16*>(place(column)) = x;
+    } else {
+      float power = 1.0f;
+      if (p.q.dtype == DType::kBFloat16) {
+        float largest = 0.0f;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float2 y = float2_from(DType::kBFloat16, x.words[e]);
+          largest = fmaxf(largest, fmaxf(fabsf(y.x), fabsf(y.y)));
+        }
+        power = row_power<kChunks>(largest);
+        const float inverse = 1.0f / power;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float2 y = float2_from(DType::kBFloat16, x.words[e]);
+          x.words[e] = pack2<cute::half_t>(y.x * inverse, y.y * inverse);
+        }
+      }
+      if (column == 0) {
+        const float product = magnitude * power;
+        shared.scale[row] = product < kSmallest ? kSmallest : product;
+      }
+      // Elements 4 t + {0, 1} go to 2 t, 4 t + {2, 3} to 8 + 2 t, of their block of 16.
+      const int block = column / 16 * 16;
+      const int t = column % 16 / 4;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int to = block + (e % 2) * 8 + 2 * (t + e / 2);
+        *reinterpret_cast<std::uint32_t*>(place(to)) = x.words[e];
+      }
+    }
+  }
+}
+
+}  // namespace pagedecode::cuda

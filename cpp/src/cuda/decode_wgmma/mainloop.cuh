@@ -1,0 +1,217 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// The consuming warpgroup: S^T = K Q^T, softmax, O^T += V^T P^T, tile by tile. Keys are wgmma's M,
+// query rows its N, so that few rows waste nothing. The next tile's S^T is computed beside this
+// tile's O^T.
+//
+// 1-byte caches, with a 16-bit Q: K and V pass through registers as A. ldmatrix moves pairs of
+// bytes as 16-bit units. For K, unit (2 t, 2 t + 1) of a thread is elements 4 t .. 4 t + 3: the
+// halves of the register serve as one k block if Q's columns are permuted alike (load_q.cuh). For V
+// (transposed), a register is two tokens by two elements: one byte permute makes two registers, of
+// elements 2 g and 2 g + 1, so rows g and g + 8 of O^T's blocks of 16 are those elements.
+#pragma once
+
+#include "cuda/decode/convert.cuh"
+#include "cuda/decode_wgmma/load_q.cuh"
+#include "cuda/decode_wgmma/mask.cuh"
+#include "cuda/decode_wgmma/mma.cuh"
+#include "cuda/decode_wgmma/softmax.cuh"
+
+namespace pagedecode::cuda {
+
+__device__ __forceinline__ void ldmatrix(std::uint32_t address, std::uint32_t* r) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void ldmatrix_transposed(std::uint32_t address, std::uint32_t* r) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+template <class Traits>
+struct WgmmaMainloop {
+  using Element = typename Traits::Element;
+  using Softmax = WgmmaSoftmax<Traits>;
+  static constexpr int kRows = Traits::kRows;
+
+  const DecodeProblem& p;
+  const Plan& plan;
+  WgmmaStorage<Traits>& shared;
+  float o[2][kRows / 2];  // O^T (D, N): element 64 h + element_of(e) of row_of(i): [h][4 j + e]
+  float s[kRows / 2];     // S^T (T, N)
+  Softmax softmax;
+
+  __device__ WgmmaMainloop(const DecodeProblem& problem, const Plan& the_plan,
+                           WgmmaStorage<Traits>& storage)
+      : p(problem), plan(the_plan), shared(storage) {}
+
+  // Element of the head dim of accumulator e of {0 .. 3}, from that of its half.
+  __device__ __forceinline__ static int element_of(int e) {
+    const int g = lane_index() / 4;
+    return thread_index() / 32 * 16 + (Traits::kBytes ? 2 * g + e / 2 : g + e / 2 * 8);
+  }
+
+  // All tiles of a work, from `ring` on.
+  __device__ __forceinline__ void run(const Work& w, int edge, RingPosition& ring) {
+    softmax.begin(shared.scale, logit_options(p));
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) o[0][i] = o[1][i] = 0.0f;
+    const int end = w.end;
+    int key0 = w.begin >> 6 << 6;
+    if (w.begin >= end) return;
+    RingPosition k_ring = ring;
+    int buffer = 0;
+    shared.full_k[k_ring.stage].wait(k_ring.parity);
+    std::uint32_t bad = shared.bad[k_ring.stage];
+    start_scores(k_ring.stage);
+    finish_products(k_ring.stage, -1);
+    k_ring.advance(Traits::kStages);
+#pragma unroll 1
+    while (true) {
+      const bool partly = partly_hidden(w, edge, key0, bad);
+      if (logit_options(p) || (partly && !ranges_only(p))) {
+        apply_rules<Traits>(p, plan, w, key0, bad, shared.scale, s);
+      } else if (partly) {
+        mask_ranges<Traits>(p, plan, w, key0, bad, s);
+      }
+      const std::uint32_t p_buffer = shared_address(shared.p[buffer]);
+      const std::uint32_t p_address =
+          p_buffer + (threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) * 16 + threadIdx.x % 4 * 4;
+      softmax.step(s, p_address, shared.by_warp, [&](int i, float factor) {
+#pragma unroll
+        for (int z = 0; z < 2; ++z) {
+          o[0][i / 2 * 4 + 2 * z + i % 2] *= factor;
+          o[1][i / 2 * 4 + 2 * z + i % 2] *= factor;
+        }
+      });
+      const int v_stage = ring.stage;
+      shared.full_v[v_stage].wait(ring.parity);
+      ring.advance(Traits::kStages);
+      if (partly) clean_values<Traits>(p, w, key0, s, shared.kv[v_stage][1], p_address);
+      start_outputs(v_stage, p_buffer);
+      key0 += kWgmmaKeys;
+      if (key0 >= end) {
+        finish_products(-1, v_stage);
+        break;
+      }
+      shared.full_k[k_ring.stage].wait(k_ring.parity);
+      bad = shared.bad[k_ring.stage];
+      start_scores(k_ring.stage);
+      finish_products(k_ring.stage, v_stage);
+      k_ring.advance(Traits::kStages);
+      buffer ^= 1;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void leave(Barrier& empty) {
+    __syncwarp();
+    if (lane_index() == 0) empty.arrive();
+  }
+
+  // Begins s = K Q^T of a stage.
+  __device__ __forceinline__ void start_scores(int stage) {
+    const std::uint32_t k = shared_address(shared.kv[stage][0]);
+    const std::uint32_t q = shared_address(shared.q);
+    const auto q_block = [&](int block) {
+      return wgmma::descriptor(q + block / 4 * (kRows * 128) + block % 4 * 32, 16, 1024,
+                               wgmma::k128Bytes);
+    };
+    constexpr auto kK = wgmma::Major::K;
+    if constexpr (!Traits::kBytes) {
+      using Op = wgmma::SharedOp<Element, kRows, kK, kK>;
+      wgmma::fence(s);
+      cute::warpgroup_arrive();
+#pragma unroll
+      for (int block = 0; block < 8; ++block) {
+        wgmma::fma<Op>(wgmma::descriptor(k + block / 4 * Traits::kHalfBytes + block % 4 * 32, 16,
+                                         1024, wgmma::k128Bytes),
+                       q_block(block), s, block > 0);
+      }
+    } else {
+      using Op = wgmma::RegisterOp<Element, kRows, kK>;
+      std::uint32_t units[16], halves[32];
+      const int lane = threadIdx.x % 32;
+      const int row = threadIdx.x / 32 * 16 + (lane / 8 & 1) * 8 + lane % 8;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const int chunk = 2 * c + lane / 16;
+        ldmatrix(k + row * 128 + ((chunk ^ row % 8) * 16), units + 4 * c);
+      }
+      half2_from_bytes(Traits::type_of(p.k), units, halves);
+      wgmma::fence(s);
+      cute::warpgroup_arrive();
+#pragma unroll
+      for (int block = 0; block < 8; ++block) {
+        // Register x of units 2 block, 2 block + 1: rows g, g + 8; its halves are k 0-7 and 8-15.
+        const std::uint32_t* x = halves + 4 * block;
+        const std::uint32_t a[4] = {x[0], x[2], x[1], x[3]};
+        wgmma::fma<Op>(a, q_block(block), s, block > 0);
+      }
+    }
+    cute::warpgroup_commit_batch();
+  }
+
+  // Begins o += V^T P^T of a stage.
+  __device__ __forceinline__ void start_outputs(int stage, std::uint32_t p_buffer) {
+    const std::uint32_t v = shared_address(shared.kv[stage][1]);
+    constexpr auto kMn = wgmma::Major::MN;
+    const auto p_block = [&](int block) {
+      return wgmma::descriptor(p_buffer + block * 256, 128, 1024, wgmma::kNone);
+    };
+    if constexpr (!Traits::kBytes) {
+      using Op = wgmma::SharedOp<Element, kRows, kMn, kMn>;
+      wgmma::fence(o[0]);
+      wgmma::fence(o[1]);
+      cute::warpgroup_arrive();
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+#pragma unroll
+        for (int block = 0; block < 4; ++block) {
+          wgmma::fma<Op>(wgmma::descriptor(v + h * Traits::kHalfBytes + block * 2048, 16, 1024,
+                                           wgmma::k128Bytes),
+                         p_block(block), o[h], true);
+        }
+      }
+    } else {
+      using Op = wgmma::RegisterOp<Element, kRows, kMn>;
+      std::uint32_t units[16], halves[32];
+      const int lane = threadIdx.x % 32;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int token = i % 2 * 32 + lane;
+        const int chunk = i / 2 * 4 + threadIdx.x / 32;
+        ldmatrix_transposed(v + token * 128 + ((chunk ^ token % 8) * 16), units + i * 4);
+      }
+#pragma unroll
+      for (int i = 0; i < 16; ++i) units[i] = __byte_perm(units[i], 0, 0x3120);
+      half2_from_bytes(Traits::type_of(p.v), units, halves);
+      wgmma::fence(o[0]);
+      wgmma::fence(o[1]);
+      cute::warpgroup_arrive();
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const std::uint32_t* x = halves + 4 * i;
+        const std::uint32_t a[4] = {x[0], x[1], x[2], x[3]};
+        wgmma::fma<Op>(a, p_block(i % 4), o[i / 4], true);
+      }
+    }
+    cute::warpgroup_commit_batch();
+  }
+
+  // Waits for what was begun; gives back the stages that it read (-1: none).
+  __device__ __forceinline__ void finish_products(int k_stage, int v_stage) {
+    cute::warpgroup_wait<0>();
+    wgmma::fence(s);
+    wgmma::fence(o[0]);
+    wgmma::fence(o[1]);
+    if (v_stage >= 0) leave(shared.empty_v[v_stage]);
+    if (k_stage >= 0) leave(shared.empty_k[k_stage]);
+  }
+};
+
+}  // namespace pagedecode::cuda

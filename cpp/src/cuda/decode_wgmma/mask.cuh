@@ -1,0 +1,148 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// Masks and logit options of a tile that some row sees in part, or of every tile where options ask
+// for it; and V's rows of such a tile that must not reach the product. Layout of s: softmax.cuh.
+#pragma once
+
+#include "cuda/decode/nonfinite.cuh"
+#include "cuda/decode_wgmma/softmax.cuh"
+
+namespace pagedecode::cuda {
+
+// Products are turned into logits tile by tile, with a scale of 1 left for the softmax.
+__device__ __forceinline__ bool logit_options(const DecodeProblem& p) {
+  return p.softcap > 0.0f || p.alibi_slopes;
+}
+
+// Whether something of [key0, key0 + T) may be hidden from some row; `edge` as of window_edge.
+__device__ __forceinline__ bool partly_hidden(const Work& w, int edge, int key0,
+                                              std::uint32_t bad) {
+  return key0 + kWgmmaKeys > w.n - w.m || key0 < edge || bad != 0;
+}
+
+// Masks that are ranges of keys.
+template <class Traits>
+__device__ __forceinline__ void mask_ranges(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                            int key0, std::uint32_t bad,
+                                            float (&s)[Traits::kRows / 2]) {
+  const int warp = thread_index() / 32;
+  const int key = key0 + warp * 16 + lane_index() / 4;
+  const bool bad_key = bad >> warp & 1;
+  const int window = p.window_left < 0 ? -1 : static_cast<int>(min64(p.window_left, w.n));
+#pragma unroll
+  for (int i = 0; i < Traits::kRows / 4; ++i) {
+    const int own = w.n - w.m + plan.row_of(w.row0 + WgmmaSoftmax<Traits>::row_of(i));
+    const int end = p.causal ? min(own + 1, w.n) : w.n;
+    const int begin = window < 0 ? 0 : own - window;
+#pragma unroll
+    for (int z = 0; z < 2; ++z) {
+      float& x = s[i / 2 * 4 + 2 * z + i % 2];
+      if (bad_key) x = NAN;
+      if (key + 8 * z < begin || key + 8 * z >= end) x = -INFINITY;
+    }
+  }
+}
+
+// Soft-cap, then ALiBi, then any mask. Loops over a copy in local memory: long and rare code.
+template <class Traits>
+__device__ __forceinline__ void apply_rules(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                            int key0, std::uint32_t bad, const float* shared_scale,
+                                            float (&s)[Traits::kRows / 2]) {
+  constexpr int kOwn = Traits::kRows / 4;
+  const SequenceView view = view_of(w);
+  const bool options = logit_options(p);
+  const int warp = thread_index() / 32;
+  float x[2 * kOwn];
+#pragma unroll
+  for (int i = 0; i < 2 * kOwn; ++i) x[i] = s[i];
+#pragma unroll 1
+  for (int i = 0; i < kOwn; ++i) {
+    const int column = WgmmaSoftmax<Traits>::row_of(i);
+    const int row = plan.row_of(w.row0 + column);
+    const bool real = row < w.m;
+    const RowMask mask = real ? load_row(p, view, row) : RowMask{};
+    const float natural = shared_scale[Traits::kBytes ? column : 0] * kLn2;
+    const float slope = p.alibi_slopes && real
+                            ? p.alibi_slopes[w.head * p.group + w.row0 + column - row * p.group]
+                            : 0.0f;
+#pragma unroll 1
+    for (int z = 0; z < 2; ++z) {
+      const int at = i / 2 * 4 + 2 * z + i % 2;
+      const int key = key0 + warp * 16 + lane_index() / 4 + 8 * z;
+      float y = x[at];
+      if (options) {
+        y *= natural;
+        if (p.softcap > 0.0f) y = p.softcap * tanhf(y / p.softcap);
+        if (p.alibi_slopes && real && key < w.n) {
+          y += slope *
+               static_cast<float>(saturating_sub64(key_position(p, view, key), mask.position));
+        }
+        y *= kLog2e;
+      }
+      if (bad >> warp & 1) y = NAN;
+      // Rows past the last see all keys: they never become results.
+      if (key >= w.n || (real && !visible(p, view, mask, key))) y = -INFINITY;
+      x[at] = y;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 2 * kOwn; ++i) s[i] = x[i];
+}
+
+// V of a tile that some row sees in part, before its product. Rows of no key of the work become
+// zero. What is not finite in the others becomes zero, too, and P of the rows that see such a key
+// becomes NaN: 0 x NaN would reach the rows that do not. Ends ready for wgmma.
+template <class Traits>
+__device__ __forceinline__ void clean_values(const DecodeProblem& p, const Work& w, int key0,
+                                             const float (&s)[Traits::kRows / 2], std::uint8_t* v,
+                                             std::uint32_t p_address) {
+  // With one row and no window or mask, no key that exists is hidden.
+  const bool hidden = w.m > 1 || p.window_left >= 0 || p.draft_mask.kind != MaskKind::kNone;
+  if (!hidden && key0 >= w.begin && key0 + kWgmmaKeys <= w.end) return;
+  constexpr int kChunks = Traits::kTileBytes / 16;
+  const auto key_of = [&](int chunk) { return key0 + chunk / 8 % kWgmmaKeys; };
+  auto* chunks = reinterpret_cast<uint4*>(v);
+  bool found = false;
+#pragma unroll 4
+  for (int i = thread_index(); i < kChunks; i += kWgmmaConsumers) {
+    if (key_of(i) < w.begin || key_of(i) >= w.end) {
+      chunks[i] = uint4{0, 0, 0, 0};
+    } else if (hidden) {
+      const uint4 x = chunks[i];
+      found |= (nonfinite_elements(p.v.dtype, x.x) | nonfinite_elements(p.v.dtype, x.y) |
+                nonfinite_elements(p.v.dtype, x.z) | nonfinite_elements(p.v.dtype, x.w)) != 0;
+    }
+  }
+  fence_async();
+  if (!any_of_consumers(found)) return;
+
+  auto* words = reinterpret_cast<std::uint32_t*>(v);
+#pragma unroll 1
+  for (int z = 0; z < 2; ++z) {
+    const int token = thread_index() / 32 * 16 + lane_index() / 4 + 8 * z;
+    bool bad = false;
+#pragma unroll 1
+    for (int i = 0; i < Traits::kHalves * 32; ++i) {
+      bad |= nonfinite_elements(p.v.dtype,
+                                words[i / 32 * (kWgmmaKeys * 32) + token * 32 + i % 32]) != 0;
+    }
+    if (!bad) continue;
+#pragma unroll
+    for (int i = 0; i < Traits::kRows / 4; ++i) {
+      const float x = z == 0 ? s[i / 2 * 4 + i % 2] : s[i / 2 * 4 + 2 + i % 2];
+      if (x == -INFINITY) continue;
+      asm volatile("st.shared.u16 [%0], %1;" ::"r"(p_address + i / 2 * 1024 + z * 128 + i % 2 * 2),
+                   "h"(static_cast<std::uint16_t>(0x7fff))
+                   : "memory");
+    }
+  }
+  sync_consumers();  // everyone has looked
+#pragma unroll 1
+  for (int i = thread_index(); i < kChunks * 4; i += kWgmmaConsumers) {
+    words[i] &= ~nonfinite_elements(p.v.dtype, words[i]);
+  }
+  fence_async();
+  sync_consumers();
+}
+
+}  // namespace pagedecode::cuda

@@ -1,0 +1,65 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// The two products on wgmma, CuTe's atoms of the right width. Descriptors, as found by trying:
+// with the 128-byte swizzle, rows (or 8-token groups, MN-major) of 128 bytes in atoms of 1024; P
+// without swizzle, core matrices of 8 tokens by 8 rows, 128 bytes apart along tokens.
+#pragma once
+
+#include <cute/arch/mma_sm90.hpp>
+
+#include <utility>
+
+#include "cuda/decode_wgmma/traits.h"
+
+namespace pagedecode::cuda {
+
+namespace wgmma {
+
+using Major = cute::SM90::GMMA::Major;
+using cute::SM90::GMMA::ScaleOut;
+
+enum Swizzle : std::uint64_t { kNone = 0, k128Bytes = 1 };
+
+__device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address, int leading, int stride,
+                                                    Swizzle swizzle) {
+  return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) |
+         static_cast<std::uint64_t>(leading >> 4) << 16 |
+         static_cast<std::uint64_t>(stride >> 4) << 32 | static_cast<std::uint64_t>(swizzle) << 62;
+}
+
+template <class Element, int kN, Major kA, Major kB>
+using SharedOp =
+    decltype(cute::SM90::GMMA::ss_op_selector<
+             Element, Element, float, cute::Shape<cute::_64, cute::Int<kN>, cute::_16>, kA, kB>());
+template <class Element, int kN, Major kB>
+using RegisterOp =
+    decltype(cute::SM90::GMMA::rs_op_selector<Element, Element, float,
+                                              cute::Shape<cute::_64, cute::Int<kN>, cute::_16>,
+                                              Major::K, kB>());
+
+// d (+)= a b
+template <class Op, int kCount, std::size_t... kI>
+__device__ __forceinline__ void fma(std::uint64_t a, std::uint64_t b, float (&d)[kCount], bool add,
+                                    std::index_sequence<kI...>) {
+  Op::fma(a, b, d[kI]..., add ? ScaleOut::One : ScaleOut::Zero);
+}
+template <class Op, int kCount, std::size_t... kI>
+__device__ __forceinline__ void fma(const std::uint32_t (&a)[4], std::uint64_t b,
+                                    float (&d)[kCount], bool add, std::index_sequence<kI...>) {
+  Op::fma(a[0], a[1], a[2], a[3], b, d[kI]..., add ? ScaleOut::One : ScaleOut::Zero);
+}
+template <class Op, class A, int kCount>
+__device__ __forceinline__ void fma(const A& a, std::uint64_t b, float (&d)[kCount], bool add) {
+  fma<Op>(a, b, d, add, std::make_index_sequence<kCount>{});
+}
+
+// Keeps the compiler from moving uses of accumulators over the start or the wait.
+template <int kCount>
+__device__ __forceinline__ void fence(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) cute::warpgroup_fence_operand(d[i]);
+}
+
+}  // namespace wgmma
+
+}  // namespace pagedecode::cuda

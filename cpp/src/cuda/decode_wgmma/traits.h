@@ -1,0 +1,90 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// The compile-time side of one wgmma instance: types, tiles, shared memory.
+//
+//   T = kWgmmaKeys  keys of a tile, M of S^T = K Q^T
+//   D = 128         head dim, M (twice 64) of O^T = V^T P^T
+//   N = kRows       query rows of a tile, N of both products
+#pragma once
+
+#include "cuda/decode/pipeline.cuh"
+#include "cuda/decode/traits.h"
+#include "cuda/decode_wgmma/variants.h"
+#include "cuda/merge/state.h"
+#include "cuda/schedule/locate.cuh"
+
+namespace pagedecode::cuda {
+
+template <int kIndex>
+struct WgmmaTraits {
+  static constexpr WgmmaVariant kVariant = kWgmmaVariants[kIndex];
+  static constexpr bool kBytes = kVariant.cache != CacheKind::kSame;
+  using Element =
+      std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t, cute::bfloat16_t>;
+  static constexpr int kHeadDim = kWgmmaHeadDim;
+  static constexpr int kRows = kVariant.rows;
+  static constexpr int kStages = kVariant.stages;
+  static constexpr int kHalves = kBytes ? 1 : 2;  // 128-byte columns of a row of K or V
+  static constexpr int kHalfBytes = kWgmmaKeys * 128;
+  static constexpr int kTileBytes = kHalves * kHalfBytes;  // of K, or V
+
+  // The type of a cache: known when compiling, where there is an instance for it alone.
+  __device__ __forceinline__ static DType type_of(const CacheView& cache) {
+    return kVariant.cache == CacheKind::kE4M3 ? DType::kFloat8E4M3 : cache.dtype;
+  }
+};
+
+// Shared memory of a block.
+template <class Traits>
+struct WgmmaStorage {
+  // K, V of a stage: [halves](T, 128 bytes), 128-byte swizzle
+  std::uint8_t kv[Traits::kStages][2][Traits::kTileBytes];
+  // Q: [2](N, 64), 128-byte swizzle. Q and P are the epilogue's exchange (N, D) of float, too.
+  std::uint8_t q[Traits::kRows * Traits::kHeadDim * 2];
+  // P: two buffers in turn (N, T): a warp may store the next P while another's product reads this.
+  std::uint8_t p[2][Traits::kRows * kWgmmaKeys * 2];
+  union {
+    float by_warp[Traits::kRows][kWarps];  // largest logits, or sums, of each warp's keys
+    LocateStorage locate;
+  };
+  float ref[Traits::kRows];  // of each row; then what its sums are multiplied by
+  float scale[Traits::kBytes ? Traits::kRows : 1];  // of raw products, to logits in base 2
+  alignas(16) Work works[kWgmmaWorks];
+  Barrier full_k[Traits::kStages];
+  Barrier full_v[Traits::kStages];
+  Barrier empty_k[Traits::kStages];
+  Barrier empty_v[Traits::kStages];
+  Barrier full_work[kWgmmaWorks];
+  Barrier empty_work[kWgmmaWorks];
+  std::uint32_t
+      bad[Traits::kStages];  // bit i: keys 16 i .. 16 i + 15 lie in a page out of the pool
+  bool last;                 // whether this block is the last of an item's splits
+};
+
+inline constexpr int kWgmmaConsumers = kWarps * 32;
+
+// Barrier of the consuming warps.
+__device__ __forceinline__ void sync_consumers() { named_sync(1, kWgmmaConsumers); }
+
+// The same, and whether any thread says yes.
+__device__ __forceinline__ bool any_of_consumers(bool yes) {
+  std::uint32_t any;
+  asm volatile(
+      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.cta.red.or.aligned.pred q, 1, 128, p;\n"
+      "selp.u32 %0, 1, 0, q;\n}"
+      : "=r"(any)
+      : "r"(std::uint32_t(yes))
+      : "memory");
+  return any != 0;
+}
+
+// What this thread stored to shared memory is visible to wgmma and TMA after the next barrier.
+__device__ __forceinline__ void fence_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* at) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
+}
+
+}  // namespace pagedecode::cuda

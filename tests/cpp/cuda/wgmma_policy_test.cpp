@@ -1,0 +1,74 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// Which problems the wgmma kernels take; needs no GPU.
+#include <gtest/gtest.h>
+
+#include "cuda/decode_wgmma/variants.h"
+
+namespace pagedecode::cuda {
+namespace {
+
+DeviceInfo hopper() { return {0, 132, 9, 0, 227 * 1024}; }
+
+DecodeProblem problem(DType q, DType kv) {
+  static std::uint64_t aligned[2];
+  DecodeProblem p;
+  p.group = 8;
+  p.num_kv_heads = 8;
+  p.head_dim = 128;
+  p.page_size = 64;
+  p.pages.num_pages = 10;
+  p.q.dtype = q;
+  p.k = {aligned, kv, 64 * 8 * 128, 8 * 128, 128};
+  const auto at = (reinterpret_cast<std::uintptr_t>(aligned) + 15) / 16 * 16;
+  p.k.data = reinterpret_cast<void*>(at);
+  p.v = p.k;
+  return p;
+}
+
+std::string name_for(const DecodeProblem& p, std::int64_t rows) {
+  const WgmmaChoice c = choose_wgmma(p, hopper(), rows);
+  return c.variant < 0 ? c.why_not : kWgmmaVariants[c.variant].name;
+}
+
+TEST(WgmmaPolicy, FewestRowsThatHoldTheTile) {
+  const DecodeProblem bf16 = problem(DType::kBFloat16, DType::kBFloat16);
+  EXPECT_EQ(name_for(bf16, 1), "bf16_d128_r8");
+  EXPECT_EQ(name_for(bf16, 8), "bf16_d128_r8");
+  EXPECT_EQ(name_for(bf16, 9), "bf16_d128_r16");
+  EXPECT_EQ(name_for(bf16, 33), "bf16_d128_r64");
+  EXPECT_EQ(name_for(bf16, 1000), "bf16_d128_r64");
+  EXPECT_EQ(name_for(problem(DType::kFloat16, DType::kFloat16), 8), "fp16_d128_r16");
+  EXPECT_EQ(name_for(problem(DType::kFloat16, DType::kInt8), 8), "bytes_d128_r32");
+  EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E4M3), 8), "e4m3_d128_r8");
+  EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E5M2), 64), "bytes_d128_r32");
+}
+
+TEST(WgmmaPolicy, WhatItDoesNotTake) {
+  const DecodeProblem good = problem(DType::kBFloat16, DType::kBFloat16);
+  const auto refuses = [&](auto&& change) {
+    DecodeProblem p = good;
+    change(p);
+    return choose_wgmma(p, hopper(), 8).variant < 0;
+  };
+  EXPECT_TRUE(refuses([](DecodeProblem& p) { p.rope.on = true; }));
+  EXPECT_TRUE(refuses([](DecodeProblem& p) { p.batch_invariant = true; }));
+  EXPECT_TRUE(refuses([](DecodeProblem& p) { p.v.dtype = DType::kFloat8E4M3; }));
+  EXPECT_TRUE(refuses([](DecodeProblem& p) { p.head_dim = 96; }));
+  EXPECT_TRUE(refuses([](DecodeProblem& p) { p.page_size = 24; }));
+  EXPECT_TRUE(refuses([](DecodeProblem& p) { p.k.token_stride += 4; }));
+  EXPECT_TRUE(refuses([](DecodeProblem& p) { p.pages.num_pages = 0; }));
+  DeviceInfo ada = hopper();
+  ada.cc_major = 8;
+  EXPECT_LT(choose_wgmma(good, ada, 8).variant, 0);
+}
+
+TEST(WgmmaPolicy, StridesOfDimensionsOfSizeOneAreIgnored) {
+  DecodeProblem p = problem(DType::kBFloat16, DType::kBFloat16);
+  p.num_kv_heads = 1;
+  p.k.head_stride = p.v.head_stride = 3;
+  EXPECT_EQ(name_for(p, 8), "bf16_d128_r8");
+}
+
+}  // namespace
+}  // namespace pagedecode::cuda
