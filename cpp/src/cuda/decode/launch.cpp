@@ -53,13 +53,14 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   }
   Plan& plan = d.plan;
   int blocks_per_sm = d.policy.blocks_per_sm;
-  int head_dim = kWgmmaHeadDim;
+  int head_dim;
   if (d.wgmma.variant >= 0) {
     const WgmmaVariant& v = kWgmmaVariants[d.wgmma.variant];
     plan.stages = v.stages;
     plan.rows_log2 = log2_of(v.rows);
     plan.tile_log2 = plan.unit_log2 = log2_of(kWgmmaKeys);
     blocks_per_sm = v.blocks_per_sm;
+    head_dim = v.head_dim;
   } else {
     const Variant& v = kVariants[d.policy.variant];
     plan.stages = d.policy.stages;

@@ -16,7 +16,7 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
                                                   WgmmaStorage<Traits>& shared) {
   using Softmax = WgmmaSoftmax<Traits>;
   constexpr int kD = Traits::kHeadDim;
-  static_assert(sizeof(shared.q) + sizeof(shared.p) == Traits::kRows * kD * 4);
+  static_assert(sizeof(shared.q) + sizeof(shared.p) >= Traits::kRows * kD * 4);
   const SequenceView s = view_of(w);
   const int thread = thread_index();
   const int lane = thread % 32;
@@ -45,7 +45,7 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
     for (int z = 0; z < 2; ++z) {
       const int e = 2 * z + i % 2;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < Traits::kBlocks; ++h) {
         values[place(row, 64 * h + WgmmaMainloop<Traits>::element_of(e))] =
             mainloop.o[h][i / 2 * 4 + e];
       }

@@ -141,13 +141,13 @@ class TmaLoader {
       const int box_token = __shfl_sync(~0u, token, from + i);
       if (lane() == 0) {
 #pragma unroll
-        for (int half = 0; half < Traits::kHalves; ++half) {
+        for (int part = 0; part < Traits::kParts; ++part) {
           asm volatile(
               "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-              ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(
-                  shared_address(to + half * Traits::kHalfBytes + ((i << box_log2_) * 128))),
-              "l"(&map), "r"(half * 64), "r"(head), "r"(max(box_token, 0)), "r"(box_page),
-              "r"(full.address()), "l"(hint_)
+              ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared_address(
+                  to + part * Traits::kPartTile + ((i << box_log2_) * Traits::kPartBytes))),
+              "l"(&map), "r"(part * (Traits::kBytes ? 128 : 64)), "r"(head), "r"(max(box_token, 0)),
+              "r"(box_page), "r"(full.address()), "l"(hint_)
               : "memory");
         }
       }

@@ -1,7 +1,7 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
-// Q of a row tile, B of S^T = K Q^T: [2](N, 64) with the 128-byte swizzle, zero past the last row.
-// The sign of the scale is taken into Q, so that the largest product is the largest logit. For
+// Q of a row tile, B of S^T = K Q^T: [kBlocks](N, 64) with the 128-byte swizzle, zero past the last
+// row. The sign of the scale is taken into Q, so that the largest product is the largest logit. For
 // 1-byte caches Q becomes half: a bfloat16 row is scaled by a power of two of its own, and columns
 // are permuted as mainloop.cuh reads K.
 #pragma once
@@ -26,6 +26,7 @@ __device__ __forceinline__ void load_wgmma_q(const DecodeProblem& p, const Plan&
   if (!Traits::kBytes && thread_index() == 0) shared.scale[0] = magnitude;
   // All loads before the first store, which the compiler would not let them pass.
   constexpr int kShare = kRows * kChunks / kWgmmaConsumers;
+  static_assert(kShare * kWgmmaConsumers == kRows * kChunks);
   Chunk16 chunks[kShare];
 #pragma unroll
   for (int j = 0; j < kShare; ++j) {

@@ -37,12 +37,14 @@ struct WgmmaMainloop {
   using Element = typename Traits::Element;
   using Softmax = WgmmaSoftmax<Traits>;
   static constexpr int kRows = Traits::kRows;
+  static constexpr int kBlocks = Traits::kBlocks;
 
   const DecodeProblem& p;
   const Plan& plan;
   WgmmaStorage<Traits>& shared;
-  float o[2][kRows / 2];  // O^T (D, N): element 64 h + element_of(e) of row_of(i): [h][4 j + e]
-  float s[kRows / 2];     // S^T (T, N)
+  float o[kBlocks]
+         [kRows / 2];  // O^T (D, N): element 64 h + element_of(e) of row_of(i): [h][4 j + e]
+  float s[kRows / 2];  // S^T (T, N)
   Softmax softmax;
 
   __device__ WgmmaMainloop(const DecodeProblem& problem, const Plan& the_plan,
@@ -59,7 +61,10 @@ struct WgmmaMainloop {
   __device__ __forceinline__ void run(const Work& w, int edge, RingPosition& ring) {
     softmax.begin(shared.scale, logit_options(p));
 #pragma unroll
-    for (int i = 0; i < kRows / 2; ++i) o[0][i] = o[1][i] = 0.0f;
+    for (int i = 0; i < kRows / 2; ++i) {
+#pragma unroll
+      for (int h = 0; h < kBlocks; ++h) o[h][i] = 0.0f;
+    }
     const int end = w.end;
     int key0 = w.begin >> 6 << 6;
     if (w.begin >= end) return;
@@ -84,8 +89,8 @@ struct WgmmaMainloop {
       softmax.step(s, p_address, shared.by_warp, [&](int i, float factor) {
 #pragma unroll
         for (int z = 0; z < 2; ++z) {
-          o[0][i / 2 * 4 + 2 * z + i % 2] *= factor;
-          o[1][i / 2 * 4 + 2 * z + i % 2] *= factor;
+#pragma unroll
+          for (int h = 0; h < kBlocks; ++h) o[h][i / 2 * 4 + 2 * z + i % 2] *= factor;
         }
       });
       const int v_stage = ring.stage;
@@ -113,6 +118,11 @@ struct WgmmaMainloop {
     if (lane_index() == 0) empty.arrive();
   }
 
+  __device__ __forceinline__ void fence_outputs() {
+#pragma unroll
+    for (int h = 0; h < kBlocks; ++h) wgmma::fence(o[h]);
+  }
+
   // Begins s = K Q^T of a stage.
   __device__ __forceinline__ void start_scores(int stage) {
     const std::uint32_t k = shared_address(shared.kv[stage][0]);
@@ -127,30 +137,34 @@ struct WgmmaMainloop {
       wgmma::fence(s);
       cute::warpgroup_arrive();
 #pragma unroll
-      for (int block = 0; block < 8; ++block) {
-        wgmma::fma<Op>(wgmma::descriptor(k + block / 4 * Traits::kHalfBytes + block % 4 * 32, 16,
+      for (int block = 0; block < 4 * kBlocks; ++block) {
+        wgmma::fma<Op>(wgmma::descriptor(k + block / 4 * Traits::kPartTile + block % 4 * 32, 16,
                                          1024, wgmma::k128Bytes),
                        q_block(block), s, block > 0);
       }
     } else {
       using Op = wgmma::RegisterOp<Element, kRows, kK>;
-      std::uint32_t units[16], halves[32];
+      constexpr int kPartBlocks = Traits::kPartBytes / 16;  // of k, in a part
       const int lane = threadIdx.x % 32;
       const int row = threadIdx.x / 32 * 16 + (lane / 8 & 1) * 8 + lane % 8;
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const int chunk = 2 * c + lane / 16;
-        ldmatrix(k + row * 128 + ((chunk ^ row % 8) * 16), units + 4 * c);
-      }
-      half2_from_bytes(Traits::type_of(p.k), units, halves);
-      wgmma::fence(s);
-      cute::warpgroup_arrive();
+      for (int part = 0; part < Traits::kParts; ++part) {
+        std::uint32_t units[2 * kPartBlocks], halves[4 * kPartBlocks];
 #pragma unroll
-      for (int block = 0; block < 8; ++block) {
-        // Register x of units 2 block, 2 block + 1: rows g, g + 8; its halves are k 0-7 and 8-15.
-        const std::uint32_t* x = halves + 4 * block;
-        const std::uint32_t a[4] = {x[0], x[2], x[1], x[3]};
-        wgmma::fma<Op>(a, q_block(block), s, block > 0);
+        for (int c = 0; c < kPartBlocks / 2; ++c) {
+          ldmatrix(k + part * Traits::kPartTile + Traits::place(row, 2 * c + lane / 16),
+                   units + 4 * c);
+        }
+        half2_from_bytes(Traits::type_of(p.k), units, halves);
+        if (part == 0) wgmma::fence(s);
+        cute::warpgroup_arrive();
+#pragma unroll
+        for (int block = 0; block < kPartBlocks; ++block) {
+          // Register x of units 2 block, 2 block + 1: rows g, g + 8; its halves are k 0-7 and 8-15.
+          const std::uint32_t* x = halves + 4 * block;
+          const std::uint32_t a[4] = {x[0], x[2], x[1], x[3]};
+          wgmma::fma<Op>(a, q_block(part * kPartBlocks + block), s, part + block > 0);
+        }
       }
     }
     cute::warpgroup_commit_batch();
@@ -165,39 +179,42 @@ struct WgmmaMainloop {
     };
     if constexpr (!Traits::kBytes) {
       using Op = wgmma::SharedOp<Element, kRows, kMn, kMn>;
-      wgmma::fence(o[0]);
-      wgmma::fence(o[1]);
+      fence_outputs();
       cute::warpgroup_arrive();
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < kBlocks; ++h) {
 #pragma unroll
         for (int block = 0; block < 4; ++block) {
-          wgmma::fma<Op>(wgmma::descriptor(v + h * Traits::kHalfBytes + block * 2048, 16, 1024,
+          wgmma::fma<Op>(wgmma::descriptor(v + h * Traits::kPartTile + block * 2048, 16, 1024,
                                            wgmma::k128Bytes),
                          p_block(block), o[h], true);
         }
       }
     } else {
       using Op = wgmma::RegisterOp<Element, kRows, kMn>;
-      std::uint32_t units[16], halves[32];
+      constexpr int kPartBlocks = Traits::kPartBytes / 64;  // of O^T, in a part
       const int lane = threadIdx.x % 32;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int token = i % 2 * 32 + lane;
-        const int chunk = i / 2 * 4 + threadIdx.x / 32;
-        ldmatrix_transposed(v + token * 128 + ((chunk ^ token % 8) * 16), units + i * 4);
-      }
+      for (int part = 0; part < Traits::kParts; ++part) {
+        std::uint32_t units[8 * kPartBlocks], halves[16 * kPartBlocks];
 #pragma unroll
-      for (int i = 0; i < 16; ++i) units[i] = __byte_perm(units[i], 0, 0x3120);
-      half2_from_bytes(Traits::type_of(p.v), units, halves);
-      wgmma::fence(o[0]);
-      wgmma::fence(o[1]);
-      cute::warpgroup_arrive();
+        for (int i = 0; i < 2 * kPartBlocks; ++i) {
+          const int token = i % 2 * 32 + lane;
+          const int chunk = i / 2 * 4 + threadIdx.x / 32;
+          ldmatrix_transposed(v + part * Traits::kPartTile + Traits::place(token, chunk),
+                              units + i * 4);
+        }
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const std::uint32_t* x = halves + 4 * i;
-        const std::uint32_t a[4] = {x[0], x[1], x[2], x[3]};
-        wgmma::fma<Op>(a, p_block(i % 4), o[i / 4], true);
+        for (int i = 0; i < 8 * kPartBlocks; ++i) units[i] = __byte_perm(units[i], 0, 0x3120);
+        half2_from_bytes(Traits::type_of(p.v), units, halves);
+        if (part == 0) fence_outputs();
+        cute::warpgroup_arrive();
+#pragma unroll
+        for (int i = 0; i < 4 * kPartBlocks; ++i) {
+          const std::uint32_t* x = halves + 4 * i;
+          const std::uint32_t a[4] = {x[0], x[1], x[2], x[3]};
+          wgmma::fma<Op>(a, p_block(i % 4), o[part * kPartBlocks + i / 4], true);
+        }
       }
     }
     cute::warpgroup_commit_batch();
@@ -207,8 +224,7 @@ struct WgmmaMainloop {
   __device__ __forceinline__ void finish_products(int k_stage, int v_stage) {
     cute::warpgroup_wait<0>();
     wgmma::fence(s);
-    wgmma::fence(o[0]);
-    wgmma::fence(o[1]);
+    fence_outputs();
     if (v_stage >= 0) leave(shared.empty_v[v_stage]);
     if (k_stage >= 0) leave(shared.empty_k[k_stage]);
   }

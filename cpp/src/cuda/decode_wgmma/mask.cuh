@@ -100,7 +100,8 @@ __device__ __forceinline__ void clean_values(const DecodeProblem& p, const Work&
   const bool hidden = w.m > 1 || p.window_left >= 0 || p.draft_mask.kind != MaskKind::kNone;
   if (!hidden && key0 >= w.begin && key0 + kWgmmaKeys <= w.end) return;
   constexpr int kChunks = Traits::kTileBytes / 16;
-  const auto key_of = [&](int chunk) { return key0 + chunk / 8 % kWgmmaKeys; };
+  constexpr int kRowChunks = Traits::kPartBytes / 16;
+  const auto key_of = [&](int chunk) { return key0 + chunk / kRowChunks % kWgmmaKeys; };
   auto* chunks = reinterpret_cast<uint4*>(v);
   bool found = false;
 #pragma unroll 4
@@ -117,14 +118,15 @@ __device__ __forceinline__ void clean_values(const DecodeProblem& p, const Work&
   if (!any_of_consumers(found)) return;
 
   auto* words = reinterpret_cast<std::uint32_t*>(v);
+  constexpr int kWords = Traits::kPartBytes / 4;
 #pragma unroll 1
   for (int z = 0; z < 2; ++z) {
     const int token = thread_index() / 32 * 16 + lane_index() / 4 + 8 * z;
     bool bad = false;
 #pragma unroll 1
-    for (int i = 0; i < Traits::kHalves * 32; ++i) {
-      bad |= nonfinite_elements(p.v.dtype,
-                                words[i / 32 * (kWgmmaKeys * 32) + token * 32 + i % 32]) != 0;
+    for (int i = 0; i < Traits::kParts * kWords; ++i) {
+      const int at = i / kWords * (kWgmmaKeys * kWords) + token * kWords + i % kWords;
+      bad |= nonfinite_elements(p.v.dtype, words[at]) != 0;
     }
     if (!bad) continue;
 #pragma unroll

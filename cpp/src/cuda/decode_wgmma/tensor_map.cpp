@@ -3,7 +3,7 @@
 
 #include <cudaTypedefs.h>
 
-#include "cuda/policy.h"
+#include "cuda/decode_wgmma/variants.h"
 
 namespace pagedecode::cuda {
 namespace {
@@ -35,14 +35,16 @@ cudaError_t encode_tensor_map(const DecodeProblem& p, const CacheView& cache, CU
   const cuuint64_t strides[3] = {stride(cache.head_stride, p.num_kv_heads),
                                  stride(cache.token_stride, p.page_size),
                                  stride(cache.page_stride, p.pages.num_pages)};
-  const cuuint32_t box[4] = {bytes ? 128u : 64u, 1,
+  const int part = wgmma_part_bytes(p.head_dim, bytes);
+  const cuuint32_t box[4] = {static_cast<cuuint32_t>(part / static_cast<int>(size)), 1,
                              static_cast<cuuint32_t>(box_tokens(p.page_size)), 1};
   const cuuint32_t ones[4] = {1, 1, 1, 1};
   // NOTE: L2 promotion to 256 bytes would fetch the neighbour head's row: 10 % of the bandwidth.
-  const CUresult r = encode(
-      map, bytes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, cache.data,
-      extents, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult r =
+      encode(map, bytes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 4,
+             cache.data, extents, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             part == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+             CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 

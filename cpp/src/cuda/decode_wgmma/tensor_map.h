@@ -15,8 +15,8 @@ inline int box_tokens(std::int64_t page_size) {
   return tokens;
 }
 
-// The map of K's or V's pool, coordinates (d, head, token, page); boxes of 128 bytes of d by
-// box_tokens, in shared memory with the 128-byte swizzle. A box outside the pool is zeros.
+// The map of K's or V's pool, coordinates (d, head, token, page); boxes of wgmma_part_bytes of d by
+// box_tokens, in shared memory with a swizzle as wide. A box outside the pool is zeros.
 cudaError_t encode_tensor_map(const DecodeProblem& p, const CacheView& cache, CUtensorMap* map);
 
 }  // namespace pagedecode::cuda

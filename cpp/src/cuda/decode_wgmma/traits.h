@@ -3,7 +3,7 @@
 // The compile-time side of one wgmma instance: types, tiles, shared memory.
 //
 //   T = kWgmmaKeys  keys of a tile, M of S^T = K Q^T
-//   D = 128         head dim, M (twice 64) of O^T = V^T P^T
+//   D = kHeadDim    head dim, M (kBlocks times 64) of O^T = V^T P^T
 //   N = kRows       query rows of a tile, N of both products
 #pragma once
 
@@ -21,12 +21,23 @@ struct WgmmaTraits {
   static constexpr bool kBytes = kVariant.cache != CacheKind::kSame;
   using Element =
       std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t, cute::bfloat16_t>;
-  static constexpr int kHeadDim = kWgmmaHeadDim;
+  static constexpr int kHeadDim = kVariant.head_dim;
+  static constexpr int kBlocks = kHeadDim / 64;
   static constexpr int kRows = kVariant.rows;
   static constexpr int kStages = kVariant.stages;
-  static constexpr int kHalves = kBytes ? 1 : 2;  // 128-byte columns of a row of K or V
-  static constexpr int kHalfBytes = kWgmmaKeys * 128;
-  static constexpr int kTileBytes = kHalves * kHalfBytes;  // of K, or V
+  // A row of K or V lies in shared memory in parts of at most 128 bytes.
+  static constexpr int kPartBytes = wgmma_part_bytes(kHeadDim, kBytes);
+  static constexpr int kParts = kHeadDim * (kBytes ? 1 : 2) / kPartBytes;
+  static constexpr int kPartTile = kWgmmaKeys * kPartBytes;
+  static constexpr int kTileBytes = kParts * kPartTile;  // of K, or V
+
+  // Of a buffer of P; Q and both buffers hold the epilogue's exchange (N, D) of float, too.
+  static constexpr int kPBytes = kRows * (kHeadDim > 2 * kWgmmaKeys ? kHeadDim : 2 * kWgmmaKeys);
+
+  // The place of a chunk of 16 bytes in a part of K or V.
+  __device__ __forceinline__ static int place(int token, int chunk) {
+    return token * kPartBytes + ((chunk ^ (kPartBytes == 128 ? token % 8 : token / 2 % 4)) * 16);
+  }
 
   // The type of a cache: known when compiling, where there is an instance for it alone.
   __device__ __forceinline__ static DType type_of(const CacheView& cache) {
@@ -37,12 +48,13 @@ struct WgmmaTraits {
 // Shared memory of a block.
 template <class Traits>
 struct WgmmaStorage {
-  // K, V of a stage: [halves](T, 128 bytes), 128-byte swizzle
+  // K, V of a stage: [kParts](T, kPartBytes), swizzled over kPartBytes
   std::uint8_t kv[Traits::kStages][2][Traits::kTileBytes];
-  // Q: [2](N, 64), 128-byte swizzle. Q and P are the epilogue's exchange (N, D) of float, too.
+  // Q: [kBlocks](N, 64), 128-byte swizzle. Q and P are the epilogue's exchange (N, D) of float,
+  // too.
   std::uint8_t q[Traits::kRows * Traits::kHeadDim * 2];
   // P: two buffers in turn (N, T): a warp may store the next P while another's product reads this.
-  std::uint8_t p[2][Traits::kRows * kWgmmaKeys * 2];
+  std::uint8_t p[2][Traits::kPBytes];
   union {
     float by_warp[Traits::kRows][kWarps];  // largest logits, or sums, of each warp's keys
     LocateStorage locate;

@@ -16,28 +16,33 @@ struct WgmmaVariant {
   const char* name;
   DType element;  // of the matrix products; 1-byte caches take q of either 16-bit type
   CacheKind cache;
+  int head_dim;
   int rows;           // query rows (m x group) of a tile: N of the products
   int stages;         // of 64 keys of K and V: 32 KB, or 16 KB of 1-byte caches
   int blocks_per_sm;  // of 160 threads: 2 leave 168 registers a thread, 3 leave 128
 };
 
 inline constexpr int kWgmmaKeys = 64;  // of a tile: M of S^T = K Q^T
-inline constexpr int kWgmmaHeadDim = 128;
 inline constexpr int kWgmmaWorks = 4;  // ring of Work
 
+// Bytes of a row of K or V that lie together in shared memory: what a TMA box holds of a token.
+constexpr int wgmma_part_bytes(int head_dim, bool one_byte) {
+  return one_byte && head_dim < 128 ? 64 : 128;
+}
+
 inline constexpr WgmmaVariant kWgmmaVariants[] = {
-    {"bf16_d128_r8", DType::kBFloat16, CacheKind::kSame, 8, 3, 2},
-    {"bf16_d128_r16", DType::kBFloat16, CacheKind::kSame, 16, 3, 2},
-    {"bf16_d128_r32", DType::kBFloat16, CacheKind::kSame, 32, 2, 2},
-    {"bf16_d128_r64", DType::kBFloat16, CacheKind::kSame, 64, 2, 2},
-    {"fp16_d128_r16", DType::kFloat16, CacheKind::kSame, 16, 3, 2},
-    {"fp16_d128_r64", DType::kFloat16, CacheKind::kSame, 64, 2, 2},
+    {"bf16_d128_r8", DType::kBFloat16, CacheKind::kSame, 128, 8, 3, 2},
+    {"bf16_d128_r16", DType::kBFloat16, CacheKind::kSame, 128, 16, 3, 2},
+    {"bf16_d128_r32", DType::kBFloat16, CacheKind::kSame, 128, 32, 2, 2},
+    {"bf16_d128_r64", DType::kBFloat16, CacheKind::kSame, 128, 64, 2, 2},
+    {"fp16_d128_r16", DType::kFloat16, CacheKind::kSame, 128, 16, 3, 2},
+    {"fp16_d128_r64", DType::kFloat16, CacheKind::kSame, 128, 64, 2, 2},
     // 64 rows of 1-byte caches leave no registers for their converted keys (serialised
     // products, 4.8 x the ceiling): they take two passes of 32.
-    {"e4m3_d128_r8", DType::kFloat16, CacheKind::kE4M3, 8, 4, 3},
-    {"e4m3_d128_r16", DType::kFloat16, CacheKind::kE4M3, 16, 4, 3},
-    {"e4m3_d128_r32", DType::kFloat16, CacheKind::kE4M3, 32, 5, 2},
-    {"bytes_d128_r32", DType::kFloat16, CacheKind::kBytes, 32, 5, 2},
+    {"e4m3_d128_r8", DType::kFloat16, CacheKind::kE4M3, 128, 8, 4, 3},
+    {"e4m3_d128_r16", DType::kFloat16, CacheKind::kE4M3, 128, 16, 4, 3},
+    {"e4m3_d128_r32", DType::kFloat16, CacheKind::kE4M3, 128, 32, 5, 2},
+    {"bytes_d128_r32", DType::kFloat16, CacheKind::kBytes, 128, 32, 5, 2},
 };
 inline constexpr int kNumWgmmaVariants = sizeof(kWgmmaVariants) / sizeof(kWgmmaVariants[0]);
 
@@ -79,7 +84,6 @@ inline WgmmaChoice choose_wgmma(const DecodeProblem& p, const DeviceInfo& device
   if (p.rope.on) return no("no wgmma with RoPE on read");
   if (p.batch_invariant) return no("no wgmma with batch_invariant");
   if (cache == CacheKind::kAny) return no("no wgmma for caches of two kinds");
-  if (p.head_dim != kWgmmaHeadDim) return no("wgmma needs head dim 128");
   if (p.page_size % 16 != 0) return no("wgmma needs pages of a multiple of 16 tokens");
   if (p.pages.num_pages < 1 || p.pages.num_pages > INT32_MAX) return no("no wgmma for this pool");
   if (!tensor_map_takes(p, p.k) || !tensor_map_takes(p, p.v)) {
@@ -87,11 +91,12 @@ inline WgmmaChoice choose_wgmma(const DecodeProblem& p, const DeviceInfo& device
   }
   for (int i = 0; i < kNumWgmmaVariants; ++i) {
     const WgmmaVariant& v = kWgmmaVariants[i];
-    if (v.cache != cache || (cache == CacheKind::kSame && v.element != p.q.dtype)) continue;
+    if (v.head_dim != p.head_dim || v.cache != cache) continue;
+    if (cache == CacheKind::kSame && v.element != p.q.dtype) continue;
     if (choice.variant >= 0 && kWgmmaVariants[choice.variant].rows >= rows) break;
     choice.variant = i;
   }
-  return choice.variant < 0 ? no("no wgmma for these types") : choice;
+  return choice.variant < 0 ? no("no wgmma for this head dim and these types") : choice;
 }
 
 }  // namespace pagedecode::cuda
