@@ -1,75 +1,92 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 """One command for every number:
 
-python -m bench                         CPU cases, all providers, results/cpu.{json,md,png}
-python -m bench --device cuda           the 28 rows of the field
-python -m bench --host                  host time of a call
-"""
+python -m bench                                 CPU cases, all providers
+python -m bench --device cuda                   the 28 rows of the field
+python -m bench --device cuda --cases sweep     132 cases by rule
+python -m bench --host                          host time of a call
+python -m bench --render results/h200-table.json
+
+The first three write JSON, Markdown and plots under bench/results/; the last one writes Markdown
+and plots again from the JSON."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import json
 import pathlib
 import sys
+import time
+from collections.abc import Callable, Iterator
 
 import torch
 
 from . import environment, host_time, report
-from .cases import CASE_SETS
+from .cases import Case, cpu, cpu_smoke, smoke, table
+from .compare import OURS, Row
+from .measure import measure, release
 from .problem import Problem
-from .providers import DEFAULTS, PROVIDERS, Unavailable
-from .timing import Run, time_cpu, time_cuda_graph
+from .providers import PROVIDERS, defaults
+from .sweep import sweep
 
-MAX_CHECK_BYTES = 4e9
+CASE_SETS: dict[str, Callable[[], Iterator[Case]]] = {
+    "cpu": cpu,
+    "cpu-smoke": cpu_smoke,
+    "table": table,
+    "sweep": sweep,
+    "smoke": smoke,
+}
+REPEATS = {"sweep": 10}  # replays of a graph, of at least eight calls each
+RESULTS = pathlib.Path(__file__).parent / "results"
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--cases", choices=sorted(CASE_SETS), help="default: cpu, or table on cuda")
     parser.add_argument("--only", default="", help="only cases whose name contains this")
+    parser.add_argument("--every", type=int, default=1, help="only every so many-th case")
     parser.add_argument("--providers", help="comma-separated: " + ", ".join(PROVIDERS))
+    parser.add_argument("--repeats", type=int, help="replays of each CUDA graph (30; sweep: 10)")
     parser.add_argument(
-        "--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "results"
+        "--stop-after", type=float, metavar="SECONDS", help="start no further case then"
     )
-    parser.add_argument("--stem", help="name of the result files; default: the case set's")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
+    parser.add_argument("--stem", help="name of the result files; default: from device and cases")
     parser.add_argument("--commit", help="where there is no repository to ask")
     parser.add_argument("--no-plot", action="store_true")
     parser.add_argument("--host", action="store_true", help="host time of a call instead")
+    parser.add_argument("--render", type=pathlib.Path, metavar="JSON")
     return parser.parse_args()
 
 
-def measure(problem: Problem, providers: list[str]) -> report.Row:
-    row: report.Row = {
-        "name": problem.case.name,
-        "case": dataclasses.asdict(problem.case),
-        "device": problem.device,
-        "bytes": problem.bytes,
-        "us": {},
-        "error": {},
-        "why": {},
-    }
-    runs: dict[str, Run] = {}
-    for name in providers:
+def _measure_all(options: argparse.Namespace, cases: str, providers: list[str]) -> list[Row]:
+    rows: list[Row] = []
+    begin = time.monotonic()
+    repeats = options.repeats or REPEATS.get(cases, 30)
+    chosen = [c for c in CASE_SETS[cases]() if options.only in c.name][:: options.every]
+    for case in chosen:
+        if options.stop_after and time.monotonic() - begin > options.stop_after:
+            print(f"bench: stopped after {len(rows)} of {len(chosen)} cases", file=sys.stderr)
+            break
         try:
-            for label, run in PROVIDERS[name](problem).items():
-                out = run(0)
-                if isinstance(out, torch.Tensor) and problem.bytes < MAX_CHECK_BYTES:
-                    row["error"][label] = problem.error(0, out)
-                runs[label] = run
-        except Unavailable as e:
-            row["why"][name] = str(e)
-        except Exception as e:  # a peer that fails on a case is a result, not the end of the run
-            if name == report.OURS:
-                raise
-            row["why"][name] = repr(e)[:300]
-    if problem.device == "cpu":
-        row["us"] = time_cpu(runs, problem.sets)
-        return row
-    for label, run in runs.items():
-        row["us"][label] = time_cuda_graph(run, problem.sets)
-    return row
+            problem = Problem(case, options.device)
+            row = measure(problem, providers, repeats)
+        except torch.AcceleratorError as e:  # an illegal access ends all work, not the report
+            print(f"bench: stopped at {case.name}: {e}", file=sys.stderr)
+            break
+        rows.append(row)
+        times = " ".join(f"{k} {v:.1f}" for k, v in row["us"].items())
+        print(f"{case.name} ({problem.bytes / 1e6:.0f} MB x {problem.sets}): {times}", flush=True)
+        for reason in row["why"].values():
+            print(f"  {reason}", flush=True)
+        del problem
+        release()
+    return rows
 
 
 def main() -> int:
@@ -78,34 +95,29 @@ def main() -> int:
         for name, us in host_time.measure().items():
             print(f"{name:32} {us:6.1f} us")
         return 0
+    if options.render:
+        data = json.loads(options.render.read_text())
+        report.write(options.render, data["rows"], data["environment"], not options.no_plot)
+        return 0
     if options.device == "cuda" and not torch.cuda.is_available():
         print("bench: --device cuda, but torch sees no GPU", file=sys.stderr)
         return 2
     cases = options.cases or ("cpu" if options.device == "cpu" else "table")
-    names = options.providers.split(",") if options.providers else DEFAULTS[options.device]
-    unknown = [n for n in names if n not in PROVIDERS]
+    providers = (options.providers or ",".join(defaults(options.device, cases))).split(",")
+    unknown = [n for n in providers if n not in PROVIDERS]
     if unknown:
         print(f"bench: unknown providers {unknown}, known {list(PROVIDERS)}", file=sys.stderr)
         return 2
     where = environment.describe(options.device, options.commit)
-    rows = []
-    for case in CASE_SETS[cases]():
-        if options.only not in case.name:
-            continue
-        problem = Problem(case, options.device)
-        row = measure(problem, list(names))
-        rows.append(row)
-        times = " ".join(f"{k} {v:.1f}" for k, v in row["us"].items())
-        print(f"{case.name} ({problem.bytes / 1e6:.0f} MB x {problem.sets}): {times}", flush=True)
-        for reason in row["why"].values():
-            print(f"  {reason}", flush=True)
-        del problem
-        if options.device == "cuda":
-            torch.cuda.empty_cache()
-    print(report.markdown(rows, where))
-    print(report.summary(rows))
-    report.write(options.out, options.stem or cases, rows, where, not options.no_plot)
-    return 0
+    rows = _measure_all(options, cases, providers)
+    if not rows:
+        print("bench: no case was measured", file=sys.stderr)
+        return 2
+    gpu = str(where["gpu"]).split()[-1].lower() + "-" if options.device == "cuda" else ""
+    path = options.out / f"{options.stem or gpu + cases}.json"
+    print(report.write(path, rows, where, not options.no_plot))
+    # A case that pagedecode itself could not run is an error, after the results are written.
+    return 1 if any(OURS in row["why"] for row in rows) else 0
 
 
 if __name__ == "__main__":

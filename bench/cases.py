@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -68,11 +68,3 @@ def smoke() -> Iterator[Case]:
     for kv_dtype in ("bf16", "e4m3"):
         for q in (1, 4):
             yield Case(kv_dtype, q, 4, 1000)
-
-
-CASE_SETS: dict[str, Callable[[], Iterator[Case]]] = {
-    "cpu": cpu,
-    "cpu-smoke": cpu_smoke,
-    "table": table,
-    "smoke": smoke,
-}

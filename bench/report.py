@@ -1,144 +1,171 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
-"""Rows of results as JSON, a Markdown table, a summary and plots.
-
-A row: {"case": {...}, "name", "bytes", "us": {label: time}, "error": {label: relative error},
-"why": {label: reason it did not run}}. Labels "read:*" are the ceiling (the best of them counts);
-"peer:variant" labels are variants of one peer (again the best counts)."""
+"""Rows of results as JSON and Markdown: our time against the ceiling, the best peers and the
+targets; every peer's time with its error; geometric means; the rows where we lose."""
 
 from __future__ import annotations
 
 import json
 import math
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
-from .cases import Case
-from .providers.published import hpc_ops_us
+from . import targets
+from .compare import OURS, Comparison, Peer, Row, Value, compare, geometric_mean, worst
 
-OURS = "pagedecode"
-CEILING = "read"
-Row = dict[str, Any]
+MANY_ROWS = 60  # from here on the worst rows are listed apart
 
 
-def best_by_provider(row: Row) -> dict[str, float]:
-    best: dict[str, float] = {}
-    for label, us in row["us"].items():
-        provider = label.split(":")[0]
-        best[provider] = min(best.get(provider, math.inf), us)
-    published = hpc_ops_us(Case(**row["case"])) if row["device"] == "cuda" else None
-    if published is not None:
-        best["hpc*"] = published
-    return best
+def number(x: float, digits: int = 1, suffix: str = "") -> str:
+    return "-" if math.isnan(x) else f"{x:.{digits}f}{suffix}"
 
 
-def peers(times: dict[str, float]) -> dict[str, float]:
-    return {k: v for k, v in times.items() if k not in (OURS, CEILING)}
+def error(x: float) -> str:
+    """2.3e-3 rather than 2.3e-03."""
+    return "-" if math.isnan(x) else f"{x:.1e}".replace("e-0", "e-")
 
 
-def geometric_mean(values: Iterable[float]) -> float:
-    logs = [math.log(x) for x in values]
-    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+def _peer(p: Peer | None) -> str:
+    return f"{p.name} {p.us:.1f}" if p else "-"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+# What tells the cases apart: (column, cell). Columns that are the same in every row are not shown,
+# but said once above the table.
+Property = tuple[str, Callable[[Comparison], str]]
+PROPERTIES: list[Property] = [
+    ("KV", lambda c: c.case.kv_dtype),
+    ("q", lambda c: str(c.case.q)),
+    ("batch", lambda c: str(c.case.batch)),
+    ("kv length", lambda c: f"{c.case.kv}{' skewed' if c.case.skew else ''}"),
+    ("heads", lambda c: f"{c.case.hq}/{c.case.hkv}"),
+    ("D", lambda c: str(c.case.d)),
+    ("page", lambda c: str(c.case.page)),
+    ("layout", lambda c: c.case.layout),
+]
+
+
+def _properties(cs: list[Comparison]) -> tuple[list[Property], str]:
+    shown = [(k, f) for k, f in PROPERTIES if len({f(c) for c in cs}) > 1 or len(cs) == 1]
+    same = ", ".join(f"{k} {f(cs[0])}" for k, f in PROPERTIES if (k, f) not in shown)
+    return shown, same
+
+
+def against_peers(rows: list[Row], cs: list[Comparison]) -> str:
+    """Our time beside the ceiling, the best peer, the best 16-bit peer, and the limit."""
+    shown, _ = _properties(cs)
+    judged = any(targets.applies(row) for row in rows)
+    head = [k for k, _ in shown]
+    head += ["MB", "read", OURS, "GB/s", "of read", "error", "best peer", "speed-up"]
+    head += ["best 16-bit peer", "speed-up"] + (["limit", "met"] if judged else [])
+    lines = []
+    for row, c in zip(rows, cs, strict=True):
+        cells = [f(c) for _, f in shown]
+        cells += [f"{row['bytes'] / 1e6:.0f}", number(c.read), f"**{number(c.ours)}**"]
+        cells += [number(row["bytes"] / c.ours / 1e3, 0), number(100 / c.over_read, 0, " %")]
+        cells += [error(c.error), _peer(c.best), number(c.speedup, 2)]
+        cells += [_peer(c.best_16_bit), number(c.speedup_16_bit, 2)]
+        if judged:
+            verdict = targets.verdict(c)
+            cells += [number(verdict.limit_us), str(verdict)]
+        lines.append(cells)
+    return _table(head, lines)
+
+
+def every_peer(cs: list[Comparison]) -> str:
+    """Microseconds (relative error) of everyone."""
+    shown, _ = _properties(cs)
+    names = list(dict.fromkeys(p.name for c in cs for p in c.peers))
+    lines = []
+    for c in cs:
+        cells = {p.name: f"{p.us:.1f} ({error(p.error)})" for p in c.peers}
+        ours = f"**{number(c.ours)}** ({error(c.error)})"
+        lines.append([f(c) for _, f in shown] + [ours] + [cells.get(n, "-") for n in names])
+    return _table([k for k, _ in shown] + [OURS, *names], lines)
+
+
+def summary(rows: list[Row], cs: list[Comparison]) -> str:
+    lines = []
+    for dtype in dict.fromkeys(c.case.kv_dtype for c in cs):
+        mine = [c for c in cs if c.case.kv_dtype == dtype]
+        values: list[tuple[str, list[float]]] = [
+            ("time over the read", [c.over_read for c in mine]),
+            ("the best peer's over the read", [c.best.us / c.read for c in mine if c.best]),
+            (
+                "the best 16-bit peer's over the read",
+                [c.best_16_bit.us / c.read for c in mine if c.best_16_bit],
+            ),
+            ("speed-up over the best peer", [c.speedup for c in mine]),
+            ("speed-up over the best 16-bit peer", [c.speedup_16_bit for c in mine]),
+        ]
+        for what, x in values:
+            x = [v for v in x if not math.isnan(v)]
+            if x:
+                mean = geometric_mean(x)
+                lines.append(
+                    f"{dtype}: {what}: {mean:.2f} ({min(x):.2f} to {max(x):.2f}, {len(x)} rows)"
+                )
+    judged = [targets.verdict(c) for r, c in zip(rows, cs, strict=True) if targets.applies(r)]
+    if judged:
+        met = sum(not v.missed for v in judged)
+        lines.append(f"targets: {met} of {len(judged)} rows meet theirs")
+        for what, reached, wanted in targets.means(cs):
+            verdict = "met" if reached >= wanted else "missed"
+            lines.append(f"target: {what}: {reached:.2f} of {wanted:.2f}: {verdict}")
+    lost = [c.case.name for c in cs if c.speedup < 1]
+    compared = sum(c.best is not None for c in cs)
+    lines.append(f"slower than the best peer in {len(lost)} of {compared} rows")
+    lines += [f"  {name}" for name in lost] if len(cs) < MANY_ROWS else []
+    not_run = [r["name"] for r, c in zip(rows, cs, strict=True) if math.isnan(c.ours)]
+    lines += [f"{OURS} did not run: {name}" for name in not_run]
+    return "Geometric means (smallest to largest)\n" + "\n".join(lines) + "\n"
 
 
 def markdown(rows: list[Row], environment: dict[str, Any]) -> str:
-    times = [best_by_provider(row) for row in rows]
-    names = list(dict.fromkeys(p for t in times for p in peers(t)))
-    where = environment.get("gpu") or environment["cpu"]
-    lines = [
-        f"{where}, {environment['date']}, commit {environment['commit']}"
-        + (" with local changes" if environment["changed"] else "")
-        + ". Microseconds a call; shares are of the plain read in the same run."
-        + (" hpc*: published constants, not measured here." if "hpc*" in names else ""),
-        "",
-        "| KV | q | batch | kv length | heads | MB | read | " + OURS + " | GB/s | of read | "
-        "error | " + " | ".join(names) + " | best peer / ours |",
-        "|---" * (11 + len(names) + 1) + "|",
+    cs = [compare(row) for row in rows]
+    gpu = environment.get("gpu")
+    where = f"{gpu}, driver {environment['driver']}, CUDA {environment['cuda']}" if gpu else None
+    changed = " with local changes" if environment["changed"] else ""
+    _, same = _properties(cs)
+    parts = [
+        f"{where or environment['cpu']}, torch {environment['torch']}, {environment['date']}, "
+        f"commit {environment['commit']}{changed}.{' ' + same + '.' if same else ''}\n",
+        "Microseconds a call. read: a plain read of the same bytes of K and V in the same run. "
+        "Errors are relative, against float64 on the stored cache. A 16-bit peer rounds neither Q "
+        "nor the probabilities to fp8 (error at most 1e-2). *: published, not measured here.\n",
+        against_peers(rows, cs),
+        f"```\n{summary(rows, cs)}```\n",
     ]
-    for row, t in zip(rows, times, strict=True):
-        c = row["case"]
-        ours, read = t.get(OURS, math.nan), t.get(CEILING, math.nan)
-        others = peers(t)
-        ratio = f"{min(others.values()) / ours:.2f}" if others else "-"
-        error = row["error"].get(OURS)
-        cells = [
-            c["kv_dtype"],
-            c["q"],
-            c["batch"],
-            f"{c['kv']}{' skewed' if c['skew'] else ''}",
-            f"{c['hq']}/{c['hkv']}",
-            f"{row['bytes'] / 1e6:.0f}",
-            f"{read:.1f}",
-            f"**{ours:.1f}**",
-            f"{row['bytes'] / ours / 1e3:.1f}",
-            f"{100 * read / ours:.0f} %",
-            "-" if error is None else f"{error:.1e}",
-            *(f"{others[n]:.1f}" if n in others else "-" for n in names),
-            ratio,
+    if len(cs) >= MANY_ROWS:
+        orders: list[tuple[str, Value]] = [
+            ("Slowest against the read", lambda c: 1 / c.over_read),
+            ("Slowest against the best peer", lambda c: c.speedup),
         ]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines) + "\n"
+        for title, value in orders:
+            names = {c.case.name for c in worst(cs, value)}
+            few = [(r, c) for r, c in zip(rows, cs, strict=True) if c.case.name in names]
+            few.sort(key=lambda x: value(x[1]))
+            parts += [f"{title}:\n", against_peers([r for r, _ in few], [c for _, c in few])]
+    parts += ["Everyone's time and error:\n", every_peer(cs)]
+    return "\n".join(parts)
 
 
-def summary(rows: list[Row]) -> str:
-    """Geometric means over what both sides ran, and the worst row of each."""
-    lines = []
-    times = [best_by_provider(row) for row in rows]
-    for dtype in dict.fromkeys(row["case"]["kv_dtype"] for row in rows):
-        mine = [(r, t) for r, t in zip(rows, times, strict=True) if r["case"]["kv_dtype"] == dtype]
-        over = [(t[OURS] / t[CEILING], r["name"]) for r, t in mine if {OURS, CEILING} <= t.keys()]
-        if over:
-            mean, worst = geometric_mean(x for x, _ in over), max(over)
-            lines.append(f"{dtype}: {mean:.2f} x the read, at worst {worst[0]:.2f} ({worst[1]})")
-        won = [(min(peers(t).values()) / t[OURS], r["name"]) for r, t in mine if peers(t)]
-        if won:
-            mean, worst = geometric_mean(x for x, _ in won), min(won)
-            lines.append(
-                f"{dtype}: {mean:.2f} x as fast as the best peer, at worst {worst[0]:.2f} "
-                f"({worst[1]})"
-            )
-    return "\n".join(lines) + "\n"
-
-
-def write(
-    folder: pathlib.Path, stem: str, rows: list[Row], environment: dict[str, Any], plot: bool
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    data = {"environment": environment, "rows": rows}
-    (folder / f"{stem}.json").write_text(json.dumps(data, indent=1) + "\n")
-    text = markdown(rows, environment) + "\n```\n" + summary(rows) + "```\n"
-    (folder / f"{stem}.md").write_text(text)
+def write(path: pathlib.Path, rows: list[Row], environment: dict[str, Any], plot: bool) -> str:
+    """Writes path (.json) and its .md and .png neighbours; returns the Markdown."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"environment": environment, "rows": rows}, indent=1) + "\n")
+    text = markdown(rows, environment)
+    path.with_suffix(".md").write_text(text)
     if plot:
-        _plot(folder / f"{stem}.png", rows, environment)
+        from .plots import plot_bars, plot_sorted
 
-
-def _plot(path: pathlib.Path, rows: list[Row], environment: dict[str, Any]) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    times = [best_by_provider(row) for row in rows]
-    labels = [
-        f"{c['kv_dtype']} q{c['q']} g{c['hq'] // c['hkv']} {c['batch']}x{c['kv']}"
-        + ("~" if c["skew"] else "")
-        for c in (row["case"] for row in rows)
-    ]
-    y = range(len(rows))
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(12, 1.5 + 0.24 * len(rows)), sharey=True, constrained_layout=True
-    )
-    left.barh(y, [100 * t.get(CEILING, math.nan) / t.get(OURS, math.nan) for t in times])
-    left.axvline(100, color="black", linewidth=0.8)
-    left.set_xlabel("share of a plain read of the same bytes, %")
-    left.set_yticks(y, labels, fontsize=7)
-    left.invert_yaxis()
-    won = [min(peers(t).values()) / t[OURS] if peers(t) and OURS in t else math.nan for t in times]
-    right.barh(y, won, color="tab:green")
-    right.axvline(1, color="black", linewidth=0.8)
-    right.set_xlabel("speed-up over the best peer")
-    figure.suptitle(
-        f"pagedecode on {environment.get('gpu') or environment['cpu']}, "
-        f"commit {environment['commit']}"
-    )
-    figure.savefig(path, dpi=110)
+        picture, cs = path.with_suffix(".png"), [compare(row) for row in rows]
+        if len(rows) >= MANY_ROWS:
+            plot_sorted(picture, cs, environment)
+        else:
+            plot_bars(picture, cs, environment)
+    return text

@@ -1,5 +1,6 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
-"""How a call is timed. Median of repeats; instances rotate so that the caches read are cold."""
+"""How a call is timed. Median of repeats; instances rotate so that the caches read are cold; the
+providers of a case take turns, so that a change of the machine's state hurts all alike."""
 
 from __future__ import annotations
 
@@ -11,11 +12,14 @@ import torch
 Run = Callable[[int], object]
 
 
+def median(times: list[float]) -> float:
+    return sorted(times)[len(times) // 2]
+
+
 def time_cpu(
     runs: Mapping[str, Run], sets: int, budget_s: float = 0.5, rounds: int = 3
 ) -> dict[str, float]:
-    """Microseconds a call of each. The runs take turns, several rounds, and each one's best round
-    (by its median) counts: another tenant of the machine then hurts all alike."""
+    """Microseconds a call of each, by its best round (by the median): other tenants disturb it."""
     best: dict[str, float] = {}
     for _ in range(rounds):
         for name, run in runs.items():
@@ -26,13 +30,13 @@ def time_cpu(
                 t0 = time.perf_counter()
                 run((len(times) + 1) % sets)
                 times.append(time.perf_counter() - t0)
-            median = sorted(times)[len(times) // 2] * 1e6
-            best[name] = min(best.get(name, median), median)
+            us = median(times) * 1e6
+            best[name] = min(best.get(name, us), us)
     return best
 
 
-def time_cuda_graph(run: Run, sets: int, repeats: int = 30) -> float:
-    """Microseconds a call, replayed in a CUDA graph of at least eight calls."""
+def capture(run: Run, sets: int) -> tuple[torch.cuda.CUDAGraph, int]:
+    """A graph of at least eight calls, and how many they are. Raises what the run raises."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for i in range(sets):
@@ -44,18 +48,34 @@ def time_cuda_graph(run: Run, sets: int, repeats: int = 30) -> float:
         for _ in range(loops):
             for i in range(sets):
                 run(i)
-    for _ in range(3):
-        graph.replay()
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3 / (sets * loops))
-    return sorted(times)[len(times) // 2]
+    return graph, sets * loops
+
+
+def _replay_us(graph: torch.cuda.CUDAGraph) -> float:
+    begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+    begin.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3
+
+
+def time_cuda(
+    graphs: Mapping[str, tuple[torch.cuda.CUDAGraph, int]], repeats: int, budget_s: float = 0.25
+) -> dict[str, float]:
+    """Microseconds a call of each: the median of `repeats` replays, or of as many (at least 5) as
+    fit the budget."""
+    left: dict[str, int] = {}
+    for label, (graph, _) in graphs.items():
+        for _ in range(2):
+            us = _replay_us(graph)
+        left[label] = max(5, min(repeats, int(budget_s * 1e6 / us)))
+    times: dict[str, list[float]] = {label: [] for label in graphs}
+    for turn in range(repeats):
+        for label, (graph, calls) in graphs.items():
+            if turn < left[label]:
+                times[label].append(_replay_us(graph) / calls)
+    return {label: median(x) for label, x in times.items()}
 
 
 def time_host(run: Run, calls: int = 2000) -> float:

@@ -51,15 +51,25 @@ def _flashinfer_xqa(problem: Problem) -> dict[str, Run]:
     return provide_xqa(problem)
 
 
+def _vllm_flash_attention3(problem: Problem) -> dict[str, Run]:
+    from .vllm_flash_attention3 import provide
+
+    return provide(problem)
+
+
 PROVIDERS: dict[str, Callable[[Problem], dict[str, Run]]] = {
     "read": _read,
     "pagedecode": _ours,
     "torch-sdpa": _torch_sdpa,
     "fa3": _flash_attention3,
+    "vllm-fa3": _vllm_flash_attention3,
     "fi-fa2": _flashinfer_fa2,
     "fi-xqa": _flashinfer_xqa,
 }
-DEFAULTS = {
-    "cpu": ("read", "pagedecode", "torch-sdpa"),
-    "cuda": ("read", "pagedecode", "fa3", "fi-fa2", "fi-xqa"),
-}
+
+
+def defaults(device: str, cases: str) -> list[str]:
+    """XQA compiles for each shape, and torch gathers every cache: neither is for a sweep."""
+    if device == "cpu":
+        return ["read", "pagedecode", "torch-sdpa"]
+    return [x for x in PROVIDERS if cases != "sweep" or x not in ("torch-sdpa", "fi-xqa")]

@@ -17,8 +17,7 @@ def provide(problem: Problem) -> dict[str, Run]:
     except Exception as e:
         raise Unavailable(f"fa3: {e}") from e
     case = problem.case
-    if case.layout != "NHD":
-        raise Unavailable("fa3: NHD only")
+    k, v = (x.transpose(1, 2) if case.layout == "HND" else x for x in (problem.k, problem.v))
     queries = [x.q.view(case.batch, case.q, case.hq, case.d) for x in problem.instances]
     scales = {}
     if case.kv_dtype != "bf16":
@@ -41,8 +40,8 @@ def provide(problem: Problem) -> dict[str, Run]:
     def run(i: int) -> torch.Tensor:
         return fa.flash_attn_with_kvcache(
             queries[i],
-            problem.k,
-            problem.v,
+            k,
+            v,
             cache_seqlens=problem.seq_lens,
             page_table=problem.instances[i].block_table,
             causal=True,

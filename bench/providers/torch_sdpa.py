@@ -1,9 +1,9 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 """torch: gather the pages into a contiguous cache, then scaled_dot_product_attention.
 
-The query heads of a group are folded into query rows, or left to enable_gqa: both are offered and
-the better one counts. An fp8 cache is gathered as it is and then converted to bfloat16.
-"""
+The query heads of a group are folded into query rows, or, on the CPU, also left to enable_gqa, and
+the better one counts (on CUDA a mask sends enable_gqa to unfused products). An fp8 cache is
+gathered as it is and then converted to bfloat16."""
 
 from __future__ import annotations
 
@@ -47,4 +47,5 @@ def provide(problem: Problem) -> dict[str, Run]:
         out = out.view(b, hkv, case.group, m, d).permute(0, 3, 1, 2, 4)
         return out.reshape(b * m, hq, d)
 
-    return {"torch-sdpa:gqa": with_gqa, "torch-sdpa:folded": folded}
+    runs: dict[str, Run] = {"torch-sdpa:folded": folded}
+    return runs if problem.device == "cuda" else {"torch-sdpa:gqa": with_gqa, **runs}

@@ -1,0 +1,57 @@
+# Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+"""One case, all providers: a row of results (see compare.py)."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Sequence
+
+import torch
+
+from .compare import Row
+from .problem import Problem
+from .providers import PROVIDERS, Unavailable
+from .timing import Run, capture, time_cpu, time_cuda
+
+
+def measure(problem: Problem, providers: Sequence[str], repeats: int) -> Row:
+    """A provider that fails on a case is a result with its reason, not the end of the run."""
+    case = problem.case
+    row: Row = {
+        "name": case.name,
+        "case": dataclasses.asdict(case),
+        "gpu": torch.cuda.get_device_name() if problem.device == "cuda" else None,
+        "bytes": problem.bytes,
+        "sets": problem.sets,
+        "us": {},
+        "error": {},
+        "why": {},
+    }
+    runs: dict[str, Run] = {}
+    graphs: dict[str, tuple[torch.cuda.CUDAGraph, int]] = {}
+    for name in providers:
+        try:
+            for label, run in PROVIDERS[name](problem).items():
+                out = run(0)
+                if isinstance(out, torch.Tensor):
+                    row["error"][label] = problem.error(out)
+                if problem.device == "cuda":
+                    graphs[label] = capture(run, problem.sets)
+                runs[label] = run
+        except Unavailable as e:
+            row["why"][name] = str(e)
+        except Exception as e:
+            row["why"][name] = f"{name}: {' '.join(repr(e).split())[:300]}"
+    if problem.device == "cpu":
+        row["us"] = time_cpu(runs, problem.sets)
+    else:
+        row["us"] = time_cuda(graphs, repeats)
+    return row
+
+
+def release() -> None:
+    """Frees what the last problem and its graphs held."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
