@@ -31,7 +31,11 @@ Value = Callable[["Comparison"], float]
 class Peer:
     name: str  # with a star if published, not measured in this run
     us: float
-    error: float  # NaN where it was not checked
+    error: float  # NaN where it was not checked; of a published peer, what is typical
+
+    @property
+    def is_published(self) -> bool:
+        return self.name.endswith("*")
 
     @property
     def keeps_16_bits(self) -> bool:
@@ -83,6 +87,11 @@ def compare(row: Row) -> Comparison:
     ours, read = best.pop(OURS, nothing), best.pop(CEILING, nothing)
     peers = tuple(p for p in best.values() if not p.error > MAX_ERROR)
     return Comparison(case, ours.us, read.us, ours.error, peers)
+
+
+def some_round(rows: Iterable[Comparison]) -> bool:
+    """Whether any peer rounds Q or the probabilities to fp8, so that two kinds are told apart."""
+    return any(p.error > MAX_16_BIT_ERROR for c in rows for p in c.peers)
 
 
 def geometric_mean(values: Iterable[float]) -> float:

@@ -31,11 +31,13 @@ def _cpu_model() -> str:
 
 
 def describe(device: str, commit: str | None = None) -> dict[str, object]:
-    """`commit` overrides what git says, for a machine that has the files but no repository."""
+    """`commit` overrides what git says, for a machine that has the files but no repository: then
+    these files are taken to be that commit's."""
     info: dict[str, object] = {
         "date": datetime.date.today().isoformat(),
         "commit": commit or _output("git", "rev-parse", "--short=12", "HEAD"),
-        "changed": bool(_output("git", "status", "--porcelain", "--untracked-files=no")),
+        "changed": not commit
+        and bool(_output("git", "status", "--porcelain", "--untracked-files=no")),
         "pagedecode": pagedecode.__version__,
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -9,11 +9,12 @@ from typing import Any
 
 import matplotlib
 
-from .compare import Comparison, Value
+from .compare import Comparison, Value, some_round
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+TICKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 4, 5, 7, 10)
 COLOURS = {"bf16": "tab:blue", "e4m3": "tab:orange"}
 
 
@@ -22,8 +23,15 @@ def _title(environment: dict[str, Any]) -> str:
     return f"pagedecode on {where}, commit {environment['commit']}"
 
 
+def _speedups(cs: list[Comparison]) -> list[tuple[str, Value]]:
+    panels: list[tuple[str, Value]] = [("speed-up over the best peer", lambda c: c.speedup)]
+    if some_round(cs):
+        panels.append(("speed-up over the best 16-bit peer", lambda c: c.speedup_16_bit))
+    return panels
+
+
 def plot_bars(path: pathlib.Path, cs: list[Comparison], environment: dict[str, Any]) -> None:
-    """A bar a row."""
+    """A bar a row. Each peer that is the best one is named."""
     labels = [
         f"{c.case.kv_dtype} q{c.case.q} g{c.case.group} {c.case.batch}x{c.case.kv}"
         + ("~" if c.case.skew else "")
@@ -31,49 +39,62 @@ def plot_bars(path: pathlib.Path, cs: list[Comparison], environment: dict[str, A
     ]
     y = range(len(cs))
     colours = [COLOURS[c.case.kv_dtype] for c in cs]
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(11, 1.6 + 0.22 * len(cs)), sharey=True, constrained_layout=True
+    speedups = _speedups(cs)
+    figure, panels = plt.subplots(
+        *(1, 1 + len(speedups)),
+        figsize=(6 + 3 * len(speedups), 1.6 + 0.22 * len(cs)),
+        sharey=True,
+        constrained_layout=True,
     )
+    left = panels[0]
     left.barh(y, [100 / c.over_read for c in cs], color=colours)
     left.axvline(100, color="black", linewidth=0.8)
     left.set_xlabel("share of a plain read of the same bytes, %")
     left.set_yticks(y, labels, fontsize=7)
-    left.invert_yaxis()
-    right.barh(y, [c.speedup for c in cs], color=colours)
-    right.axvline(1, color="black", linewidth=0.8)
-    for i, c in enumerate(cs):
-        if c.best:
-            text = f" {c.best.name}"
-            right.text(c.speedup, i, text, va="center", fontsize=6)
-    right.set_xlabel("speed-up over the best peer (named; *: published, not measured here)")
-    right.margins(x=0.12)
-    figure.suptitle(_title(environment))
+    left.set_ylim(len(cs) - 0.4, -0.6)
+    for panel, (label, value) in zip(panels[1:], speedups, strict=True):
+        panel.barh(y, [value(c) for c in cs], color=colours)
+        panel.axvline(1, color="black", linewidth=0.8)
+        for i, c in enumerate(cs):
+            peer = c.best_16_bit if "16-bit" in label else c.best
+            if peer and not math.isnan(value(c)):
+                panel.text(value(c), i, f" {peer.name}", va="center", fontsize=6)
+        panel.set_xlabel(label)
+        panel.margins(x=0.15)
+    figure.suptitle(_title(environment) + ("; ~: skewed lengths" if "~" in str(labels) else ""))
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
 def plot_sorted(path: pathlib.Path, cs: list[Comparison], environment: dict[str, Any]) -> None:
     """Rows sorted by value, a curve for each cache type: how many rows reach how much."""
-    figure, panels = plt.subplots(1, 3, figsize=(13, 4), constrained_layout=True)
-    values: list[tuple[str, Value, float]] = [
-        ("share of a plain read, %", lambda c: 100 / c.over_read, 100),
-        ("speed-up over the best peer", lambda c: c.speedup, 1),
-        ("speed-up over the best 16-bit peer", lambda c: c.speedup_16_bit, 1),
+    values: list[tuple[str, Value]] = [
+        ("share of a plain read of the same bytes, %", lambda c: 100 / c.over_read),
+        *_speedups(cs),
     ]
-    for panel, (label, value, line) in zip(panels, values, strict=True):
+    figure, panels = plt.subplots(
+        1, len(values), figsize=(4.3 * len(values), 4), constrained_layout=True
+    )
+    for panel, (label, value) in zip(panels, values, strict=True):
+        everything: list[float] = []
         for dtype, colour in COLOURS.items():
             x = [value(c) for c in cs if c.case.kv_dtype == dtype]
             x = sorted(v for v in x if not math.isnan(v))
-            panel.plot([100 * (i + 0.5) / len(x) for i in range(len(x))], x, ".", color=colour)
-            panel.plot([], [], color=colour, label=f"{dtype}, {len(x)} rows")
-        panel.axhline(line, color="black", linewidth=0.8)
+            place = [100 * (i + 0.5) / len(x) for i in range(len(x))]
+            panel.plot(place, x, ".", color=colour, label=f"{dtype}, {len(x)} rows")
+            everything += x
         panel.set_xlabel("rows, sorted, %")
         panel.set_ylabel(label)
-        if line == 1:
-            panel.set_yscale("log", base=2)
-            panel.yaxis.set_major_formatter("{x:g}")
+        if label.startswith("speed-up"):
+            panel.axhline(1, color="black", linewidth=0.8)
+            panel.set_yscale("log")
+            shown = [t for t in TICKS if 0.9 * min(everything) < t < 1.1 * max(everything)]
+            panel.set_yticks(shown, [f"{t:g}" for t in shown])
+            panel.minorticks_off()
+        else:
+            panel.set_ylim(0, max(105, *everything))
         panel.grid(alpha=0.3)
         panel.legend(fontsize=8)
-    figure.suptitle(f"{_title(environment)}: the sweep")
+    figure.suptitle(f"{_title(environment)}: {len(cs)} cases, sorted")
     figure.savefig(path, dpi=110)
     plt.close(figure)

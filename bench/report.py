@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from . import targets
-from .compare import OURS, Comparison, Peer, Row, Value, compare, geometric_mean, worst
+from .compare import OURS, Comparison, Peer, Row, Value, compare, geometric_mean, some_round, worst
 
+KINDS = " A 16-bit peer rounds neither Q nor the probabilities to fp8 (error at most 1e-2)."
+PUBLISHED = " *: published, not measured here."
 MANY_ROWS = 60  # from here on the worst rows are listed apart
 
 
@@ -61,14 +63,17 @@ def against_peers(rows: list[Row], cs: list[Comparison]) -> str:
     judged = any(targets.applies(row) for row in rows)
     head = [k for k, _ in shown]
     head += ["MB", "read", OURS, "GB/s", "of read", "error", "best peer", "speed-up"]
-    head += ["best 16-bit peer", "speed-up"] + (["limit", "met"] if judged else [])
+    head += ["best 16-bit peer", "speed-up"] if some_round(cs) else []
+    head += ["limit", "met"] if judged else []
     lines = []
     for row, c in zip(rows, cs, strict=True):
         cells = [f(c) for _, f in shown]
         cells += [f"{row['bytes'] / 1e6:.0f}", number(c.read), f"**{number(c.ours)}**"]
-        cells += [number(row["bytes"] / c.ours / 1e3, 0), number(100 / c.over_read, 0, " %")]
+        rate = row["bytes"] / c.ours / 1e3
+        cells += [number(rate, 0 if rate >= 100 else 1), number(100 / c.over_read, 0, " %")]
         cells += [error(c.error), _peer(c.best), number(c.speedup, 2)]
-        cells += [_peer(c.best_16_bit), number(c.speedup_16_bit, 2)]
+        if some_round(cs):
+            cells += [_peer(c.best_16_bit), number(c.speedup_16_bit, 2)]
         if judged:
             verdict = targets.verdict(c)
             cells += [number(verdict.limit_us), str(verdict)]
@@ -82,7 +87,10 @@ def every_peer(cs: list[Comparison]) -> str:
     names = list(dict.fromkeys(p.name for c in cs for p in c.peers))
     lines = []
     for c in cs:
-        cells = {p.name: f"{p.us:.1f} ({error(p.error)})" for p in c.peers}
+        cells = {
+            p.name: f"{p.us:.1f}" + ("" if p.is_published else f" ({error(p.error)})")
+            for p in c.peers
+        }
         ours = f"**{number(c.ours)}** ({error(c.error)})"
         lines.append([f(c) for _, f in shown] + [ours] + [cells.get(n, "-") for n in names])
     return _table([k for k, _ in shown] + [OURS, *names], lines)
@@ -95,13 +103,14 @@ def summary(rows: list[Row], cs: list[Comparison]) -> str:
         values: list[tuple[str, list[float]]] = [
             ("time over the read", [c.over_read for c in mine]),
             ("the best peer's over the read", [c.best.us / c.read for c in mine if c.best]),
-            (
-                "the best 16-bit peer's over the read",
-                [c.best_16_bit.us / c.read for c in mine if c.best_16_bit],
-            ),
             ("speed-up over the best peer", [c.speedup for c in mine]),
-            ("speed-up over the best 16-bit peer", [c.speedup_16_bit for c in mine]),
         ]
+        if some_round(mine):
+            wide = [c.best_16_bit.us / c.read for c in mine if c.best_16_bit]
+            values += [
+                ("the best 16-bit peer's over the read", wide),
+                ("speed-up over the best 16-bit peer", [c.speedup_16_bit for c in mine]),
+            ]
         for what, x in values:
             x = [v for v in x if not math.isnan(v)]
             if x:
@@ -109,11 +118,11 @@ def summary(rows: list[Row], cs: list[Comparison]) -> str:
                 lines.append(
                     f"{dtype}: {what}: {mean:.2f} ({min(x):.2f} to {max(x):.2f}, {len(x)} rows)"
                 )
-    judged = [targets.verdict(c) for r, c in zip(rows, cs, strict=True) if targets.applies(r)]
+    judged = [c for r, c in zip(rows, cs, strict=True) if targets.applies(r)]
     if judged:
-        met = sum(not v.missed for v in judged)
+        met = sum(not targets.verdict(c).missed for c in judged)
         lines.append(f"targets: {met} of {len(judged)} rows meet theirs")
-        for what, reached, wanted in targets.means(cs):
+        for what, reached, wanted in targets.means(judged):
             verdict = "met" if reached >= wanted else "missed"
             lines.append(f"target: {what}: {reached:.2f} of {wanted:.2f}: {verdict}")
     lost = [c.case.name for c in cs if c.speedup < 1]
@@ -135,8 +144,10 @@ def markdown(rows: list[Row], environment: dict[str, Any]) -> str:
         f"{where or environment['cpu']}, torch {environment['torch']}, {environment['date']}, "
         f"commit {environment['commit']}{changed}.{' ' + same + '.' if same else ''}\n",
         "Microseconds a call. read: a plain read of the same bytes of K and V in the same run. "
-        "Errors are relative, against float64 on the stored cache. A 16-bit peer rounds neither Q "
-        "nor the probabilities to fp8 (error at most 1e-2). *: published, not measured here.\n",
+        "Errors are relative, against float64 on the stored cache."
+        + (KINDS if some_round(cs) else "")
+        + (PUBLISHED if any(p.is_published for c in cs for p in c.peers) else "")
+        + "\n",
         against_peers(rows, cs),
         f"```\n{summary(rows, cs)}```\n",
     ]
