@@ -3,8 +3,9 @@
 bits.
 
 A row of results is plain data: {"case": {...}, "name", "gpu", "bytes", "us": {label: time},
-"error": {label: relative error against float64}, "why": {label: reason it did not run}}. A label is
-a provider's name, or "name:variant"; the best variant counts. "read" is the ceiling."""
+"error": {label: relative error against float64}, "why": {label: reason it did not run}, "kernel":
+which one of ours ran}. A label is a provider's name, or "name:variant"; the best variant counts.
+"read" is the ceiling."""
 
 from __future__ import annotations
 
@@ -49,6 +50,7 @@ class Comparison:
     read: float
     error: float
     peers: tuple[Peer, ...]
+    kernel: str = ""  # which one of ours ran
 
     @property
     def over_read(self) -> float:
@@ -86,7 +88,7 @@ def compare(row: Row) -> Comparison:
     nothing = Peer("", math.nan, math.nan)
     ours, read = best.pop(OURS, nothing), best.pop(CEILING, nothing)
     peers = tuple(p for p in best.values() if not p.error > MAX_ERROR)
-    return Comparison(case, ours.us, read.us, ours.error, peers)
+    return Comparison(case, ours.us, read.us, ours.error, peers, row.get("kernel", ""))
 
 
 def some_round(rows: Iterable[Comparison]) -> bool:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import torch
 
-from .compare import Row
+from .compare import OURS, Row
 from .problem import Problem
-from .providers import PROVIDERS, Unavailable
+from .providers import PROVIDERS, Unavailable, ours
 from .timing import Run, capture, time_cpu, time_cuda
 
 
@@ -39,6 +39,8 @@ def measure(problem: Problem, providers: Sequence[str], repeats: int) -> Row:
                 if problem.device == "cuda":
                     graphs[label] = capture(run, problem.sets)
                 runs[label] = run
+            if name == OURS:
+                row["kernel"] = ours.kernel(problem)
         except Unavailable as e:
             row["why"][name] = str(e)
         except Exception as e:

@@ -65,6 +65,8 @@ def against_peers(rows: list[Row], cs: list[Comparison]) -> str:
     head += ["MB", "read", OURS, "GB/s", "of read", "error", "best peer", "speed-up"]
     head += ["best 16-bit peer", "speed-up"] if some_round(cs) else []
     head += ["limit", "met"] if judged else []
+    kernels = len({c.kernel for c in cs}) > 1
+    head += ["kernel"] if kernels else []
     lines = []
     for row, c in zip(rows, cs, strict=True):
         cells = [f(c) for _, f in shown]
@@ -77,6 +79,7 @@ def against_peers(rows: list[Row], cs: list[Comparison]) -> str:
         if judged:
             verdict = targets.verdict(c)
             cells += [number(verdict.limit_us), str(verdict)]
+        cells += [c.kernel] if kernels else []
         lines.append(cells)
     return _table(head, lines)
 
@@ -127,7 +130,8 @@ def summary(rows: list[Row], cs: list[Comparison]) -> str:
             lines.append(f"target: {what}: {reached:.2f} of {wanted:.2f}: {verdict}")
     lost = [c.case.name for c in cs if c.speedup < 1]
     compared = sum(c.best is not None for c in cs)
-    lines.append(f"slower than the best peer in {len(lost)} of {compared} rows")
+    if compared:
+        lines.append(f"slower than the best peer in {len(lost)} of {compared} rows")
     lines += [f"  {name}" for name in lost] if len(cs) < MANY_ROWS else []
     not_run = [r["name"] for r, c in zip(rows, cs, strict=True) if math.isnan(c.ours)]
     lines += [f"{OURS} did not run: {name}" for name in not_run]
