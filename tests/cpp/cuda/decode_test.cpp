@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cuda/decode/launch.h"
@@ -99,7 +101,7 @@ TEST_F(Decode, Groups) {
 }
 
 TEST_F(Decode, PagesAndLayouts) {
-  for (int page : {1, 2, 3, 16, 17, 64, 128, 1024}) {
+  for (int page : {1, 2, 3, 4, 8, 16, 17, 24, 40, 64, 128, 1024}) {
     for (int form = 0; form < 4; ++form) {
       CaseSpec s = base("page " + std::to_string(page) + " form " + std::to_string(form));
       s.page_size = page;
@@ -110,6 +112,30 @@ TEST_F(Decode, PagesAndLayouts) {
       s.m = {1, 2, 1, 1, 2, 5};
       if (form == 3) s.k = s.v = DType::kInt8;
       expect_right(s);
+    }
+  }
+}
+
+// Every head dim and type with pages that divide a tile in each way, few and many rows.
+TEST_F(Decode, PagesOfEveryKernel) {
+  for (int d : {64, 128, 256}) {
+    for (int page : {1, 6, 8, 24, 64}) {
+      for (int heads : {2, 4, 32, 128}) {
+        for (DType k : {DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3, DType::kInt8}) {
+          CaseSpec s = base("d" + std::to_string(d) + " page " + std::to_string(page) + " heads " +
+                            std::to_string(heads) + " " + name_of(k));
+          s.head_dim = d;
+          s.page_size = page;
+          s.num_q_heads = heads;
+          s.q = k == DType::kFloat16 ? DType::kFloat16 : DType::kBFloat16;
+          s.k = s.v = k;
+          s.hnd = heads == 4;
+          s.scales = heads == 32;
+          s.m = {1, 2, 1, 0, 3};
+          s.n = {page, 2 * page + 1, 63, 0, 500};
+          expect_right(s);
+        }
+      }
     }
   }
 }
@@ -202,6 +228,28 @@ TEST_F(Decode, Options) {
   }
 }
 
+// Options on other head dims and small pages, which have kernels of their own.
+TEST_F(Decode, OptionsOfEveryKernel) {
+  const std::pair<int, int> shapes[] = {{64, 16}, {256, 16}, {64, 1}, {128, 1}, {256, 1}};
+  for (const auto& [name, set] : options()) {
+    for (const auto& [d, page] : shapes) {
+      for (DType k : {DType::kBFloat16, DType::kFloat8E4M3}) {
+        CaseSpec s = base(name + " d" + std::to_string(d) + " page " + std::to_string(page) + " " +
+                          name_of(k));
+        s.head_dim = d;
+        s.page_size = page;
+        s.k = s.v = k;
+        s.num_q_heads = page == 1 ? 4 : 16;
+        s.m = {5, 9, 0, 2, 7, 1};
+        s.n = {7, 300, 64, 0, 3, 900};
+        set(s);
+        if (s.k_gain > 1.0f) s.k_gain = d == 256 ? 4.0f : 8.0f;
+        expect_right(s);
+      }
+    }
+  }
+}
+
 TEST_F(Decode, Rope) {
   for (bool interleaved : {false, true}) {
     for (DType k : {DType::kFloat16, DType::kFloat8E4M3}) {
@@ -267,31 +315,44 @@ TEST_F(Decode, ManyHeads) {
 
 // Bits of a row: alone, beside other sequences, as one of k + 1 verified tokens.
 TEST_F(Decode, BatchInvariant) {
+  struct Shape {
+    int head_dim, page_size, group, n;
+    std::vector<int> windows;
+  };
+  const Shape shapes[] = {
+      {128, 16, 4, 9001, {-1, 100}}, {128, 16, 20, 9001, {-1, 100}}, {128, 16, 1, 4500, {-1}},
+      {128, 16, 8, 4500, {-1}},      {128, 16, 33, 4500, {-1}},      {128, 1, 4, 4500, {-1}},
+      {64, 1, 4, 4500, {100}},       {64, 64, 4, 4500, {-1}},        {64, 64, 17, 4500, {-1}},
+      {80, 16, 4, 4500, {-1}},       {256, 1, 4, 4500, {100}},       {256, 64, 4, 4500, {-1}},
+      {256, 64, 17, 4500, {-1}},
+  };
   for (DType k : {DType::kBFloat16, DType::kFloat8E4M3}) {
-    for (int group : {4, 20}) {
-      for (int window : {-1, 100}) {
-        CaseSpec many = base("verify");
+    for (const Shape& shape : shapes) {
+      for (int window : shape.windows) {
+        CaseSpec many = base(
+            std::string("verify ") + name_of(k) + " d" + std::to_string(shape.head_dim) + " page " +
+            std::to_string(shape.page_size) + " group " + std::to_string(shape.group));
+        SCOPED_TRACE(many.name);
         many.k = many.v = k;
-        many.num_q_heads = 2 * group;
+        many.head_dim = shape.head_dim;
+        many.page_size = shape.page_size;
+        many.num_q_heads = 2 * shape.group;
         many.batch_invariant = true;
         many.window = window;
         many.m = {5};
-        many.n = {9001};
+        many.n = {shape.n};
         DecodeCase verify(many);
         const CaseResult r = verify.run();
         EXPECT_EQ(verify.compare(r), "");
         // The same cache, one row: seq_lens and Q of row i.
+        DecodeCase step(many);
+        const DecodeProblem whole = step.problem;
         for (int i = 0; i < 5; ++i) {
-          DecodeCase step(many);
-          CaseResult one;
-          {
-            // Shorten on the device: n = 9001 - 4 + i, m = 1, from row i of q on.
-            const std::int32_t n = 9001 - 4 + i;
-            const std::int32_t cu[2] = {0, 1};
-            step.set_single_row(i, n, cu);
-            one = step.run();
-          }
-          EXPECT_EQ(step.row_bits_at(one, 0), verify.row_bits(r, 0, i)) << "row " << i;
+          // Shorten on the device: n - 4 + i keys, m = 1, from row i of q on.
+          const std::int32_t cu[2] = {0, 1};
+          step.problem = whole;
+          step.set_single_row(i, shape.n - 4 + i, cu);
+          EXPECT_EQ(step.row_bits_at(step.run(), 0), verify.row_bits(r, 0, i)) << "row " << i;
         }
         for (int copies : {1, 40}) {
           CaseSpec c = many;
@@ -313,27 +374,38 @@ TEST_F(Decode, BatchInvariant) {
 
 // A page id out of range: NaN for the rows that see it, and for no other.
 TEST_F(Decode, BadPage) {
+  const std::pair<int, int> shapes[] = {{128, 16}, {128, 8}, {128, 1}, {64, 24}, {256, 8}};
   for (DType k : {DType::kBFloat16, DType::kInt8}) {
-    CaseSpec s = base("bad page");
-    s.k = s.v = k;
-    s.m = {2, 3};
-    s.n = {100, 200};
-    DecodeCase c(s);
-    const CaseResult good = c.run();
-    c.break_page(1, 150);
-    const CaseResult bad = c.run();
-    for (int i = 0; i < 2; ++i) EXPECT_EQ(c.row_bits(bad, 0, i), c.row_bits(good, 0, i));
-    EXPECT_TRUE(c.all_nan(bad, 1));
+    for (const auto& [d, page] : shapes) {
+      CaseSpec s = base("bad page");
+      SCOPED_TRACE(std::string(name_of(k)) + " d" + std::to_string(d) + " page " +
+                   std::to_string(page));
+      s.k = s.v = k;
+      s.head_dim = d;
+      s.page_size = page;
+      s.m = {2, 3};
+      s.n = {100, 200};
+      DecodeCase c(s);
+      const CaseResult good = c.run();
+      c.break_page(1, 150);
+      const CaseResult bad = c.run();
+      for (int i = 0; i < 2; ++i) EXPECT_EQ(c.row_bits(bad, 0, i), c.row_bits(good, 0, i));
+      EXPECT_TRUE(c.all_nan(bad, 1));
+    }
   }
 }
 
 TEST_F(Decode, HiddenNaN) {
   for (DType k : {DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3, DType::kFloat8E5M2}) {
-    for (int heads : {2, 8, 32}) {
-      CaseSpec s = base("hidden NaN");
+    for (const auto& [heads, d, page] :
+         {std::tuple{2, 128, 16}, std::tuple{8, 128, 16}, std::tuple{32, 128, 16},
+          std::tuple{8, 64, 16}, std::tuple{8, 256, 16}, std::tuple{8, 128, 1}}) {
+      CaseSpec s = base("hidden NaN d" + std::to_string(d) + " page " + std::to_string(page));
       s.q = k == DType::kFloat16 ? DType::kFloat16 : DType::kBFloat16;
       s.k = s.v = k;
       s.num_q_heads = heads;
+      s.head_dim = d;
+      s.page_size = page;
       s.m = {4, 3, 2};
       s.n = {200, 100, 70};
       s.window = 50;

@@ -3,6 +3,10 @@
 // Times the decode kernel on the rows of the performance table, beside the ceiling: one launch that
 // reads the same bytes with 16-byte loads. CUDA graphs of rotating instances, so that the caches
 // read exceed L2. A developer's tool; the bench proper is in bench/.
+//   decode_timing [kv=bf16|fp16|e4m3|int8] [q=4] [d=64] [page=16] [hnd=1] [heads=64] [kv_heads=8]
+//   [mma=1]
+// kv and q choose rows of the table (fp16 and int8 in the place of bf16 and e4m3); d, page, hnd,
+// heads and kv_heads change all of them; with mma=1 the generic kernel is timed beside.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -145,12 +149,27 @@ std::vector<int> lengths(const Row& r) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool only8 = argc > 1 && !std::strcmp(argv[1], "fp8");
-  const bool only16 = argc > 1 && !std::strcmp(argv[1], "bf16");
-  const int only_q = argc > 2 ? std::atoi(argv[2]) : 0;
+  // The value of an argument name=value.
+  const auto text = [&](const std::string& name) -> std::string {
+    for (int i = 1; i < argc; ++i) {
+      if (std::string(argv[i]).rfind(name + "=", 0) == 0) return argv[i] + name.size() + 1;
+    }
+    return {};
+  };
+  const auto number = [&](const std::string& name, int otherwise) {
+    return text(name).empty() ? otherwise : std::atoi(text(name).c_str());
+  };
+  const std::string kv = text("kv");
+  const bool only8 = kv == "e4m3" || kv == "int8";
+  const bool only16 = kv == "bf16" || kv == "fp16";
+  const DType type16 = kv == "fp16" ? DType::kFloat16 : DType::kBFloat16;
+  const DType type8 = kv == "int8" ? DType::kInt8 : DType::kFloat8E4M3;
+  const int only_q = number("q", 0);
+  const bool hnd = number("hnd", 0) != 0, beside = number("mma", 0) != 0;
+  const int Hq = number("heads", 64), Hkv = number("kv_heads", 8), D = number("d", 128),
+            P = number("page", 64);
   check(cudaStreamCreate(&stream));
   const cuda::DeviceInfo& device = test::device_info();
-  const int Hq = 64, Hkv = 8, D = 128, P = 64;
   const std::size_t pool = std::size_t{4} << 30;  // bytes of each of K and V
   void *k, *v;
   unsigned* sink;
@@ -168,8 +187,9 @@ int main(int argc, char** argv) {
   float* lse;
   check(cudaMalloc(&lse, std::size_t{8} << 20));
   int filled = -1;
-  std::printf("%-5s %3s %3s %7s %6s %8s %8s %6s %6s %6s  %s\n", "kv", "q", "B", "n", "MB",
-              "ceiling", "ours", "ratio", "/best", "/fa2", "kernel");
+  std::printf("%d and %d heads of %d, pages of %d, %s\n", Hq, Hkv, D, P, hnd ? "HND" : "NHD");
+  std::printf("%-5s %3s %3s %7s %6s %8s %8s %6s %6s %6s %8s  %s\n", "kv", "q", "B", "n", "MB",
+              "ceiling", "ours", "ratio", "/best", "/fa2", "mma", "kernel");
   double geo = 0;
   int count = 0;
   for (const Row& r : kRows) {
@@ -229,11 +249,12 @@ int main(int argc, char** argv) {
       p.group = Hq / Hkv;
       p.head_dim = D;
       p.page_size = P;
-      p.q = {q, DType::kBFloat16, 0, Hq * D, D};
-      p.out = {out, DType::kBFloat16, 0, Hq * D, D};
+      p.q = {q, r.fp8 ? DType::kBFloat16 : type16, 0, Hq * D, D};
+      p.out = {out, p.q.dtype, 0, Hq * D, D};
       p.lse = {lse, Hq, 1};
-      p.k = {k, r.fp8 ? DType::kFloat8E4M3 : DType::kBFloat16, std::int64_t(P) * Hkv * D,
-             std::int64_t(Hkv) * D, D};
+      const std::int64_t across = std::int64_t(P) * D, along = std::int64_t(Hkv) * D;
+      p.k = {k, r.fp8 ? type8 : type16, std::int64_t(P) * Hkv * D, hnd ? D : along,
+             hnd ? across : D};
       p.v = p.k;
       p.v.data = v;
       p.pages.entries = {up(table), 1, false};
@@ -243,6 +264,7 @@ int main(int argc, char** argv) {
       p.seq_lens = {lens, 1, false};
       p.cu_seqlens_q = {cus, 1, false};
       p.softmax_scale = 1.0f / std::sqrt(float(D));
+      if (r.fp8 && type8 == DType::kInt8) p.k_scale.value = p.v_scale.value = 0.03f;
       p.stream = stream;
       problems.push_back(p);
     }
@@ -263,10 +285,21 @@ int main(int argc, char** argv) {
         time_us([&](int i) { cuda::launch_decode(problems[i], workspace, workspace_size, device); },
                 instances);
     check(cudaGetLastError());
+    float generic = 0.0f;
+    if (beside) {
+      setenv("PAGEDECODE_KERNEL", "mma", 1);
+      generic = time_us(
+          [&](int i) { cuda::launch_decode(problems[i], workspace, workspace_size, device); },
+          instances);
+      unsetenv("PAGEDECODE_KERNEL");
+    }
     const Explanation e = cuda::explain_decode(problems[0], device);
-    std::printf("%-5s %3d %3d %6d%s %6.0f %8.1f %8.1f %6.3f %6.2f %6.2f  %s\n",
-                r.fp8 ? "e4m3" : "bf16", r.q, r.batch, r.n, r.skewed ? "s" : " ", bytes / 1e6,
-                ceiling, ours, ours / ceiling, ours / r.best, ours / r.fa2, e.kernel.c_str());
+    // The peers' times are of the table's shape alone.
+    const bool table = Hq == 64 && Hkv == 8 && D == 128 && P == 64 && !hnd;
+    std::printf("%-5s %3d %3d %6d%s %6.0f %8.1f %8.1f %6.3f %6.2f %6.2f %8.1f  %s\n",
+                name_of(r.fp8 ? type8 : type16), r.q, r.batch, r.n, r.skewed ? "s" : " ",
+                bytes / 1e6, ceiling, ours, ours / ceiling, table ? ours / r.best : 0.0,
+                table ? ours / r.fa2 : 0.0, generic, e.kernel.c_str());
     std::fflush(stdout);
     geo += std::log(ours / ceiling);
     ++count;

@@ -3,6 +3,8 @@
 // Which problems the wgmma kernels take; needs no GPU.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "cuda/decode_wgmma/variants.h"
 
 namespace pagedecode::cuda {
@@ -52,15 +54,64 @@ TEST(WgmmaPolicy, WhatItDoesNotTake) {
     return choose_wgmma(p, hopper(), 8).variant < 0;
   };
   EXPECT_TRUE(refuses([](DecodeProblem& p) { p.rope.on = true; }));
-  EXPECT_TRUE(refuses([](DecodeProblem& p) { p.batch_invariant = true; }));
   EXPECT_TRUE(refuses([](DecodeProblem& p) { p.v.dtype = DType::kFloat8E4M3; }));
   EXPECT_TRUE(refuses([](DecodeProblem& p) { p.head_dim = 96; }));
-  EXPECT_TRUE(refuses([](DecodeProblem& p) { p.page_size = 24; }));
   EXPECT_TRUE(refuses([](DecodeProblem& p) { p.k.token_stride += 4; }));
   EXPECT_TRUE(refuses([](DecodeProblem& p) { p.pages.num_pages = 0; }));
   DeviceInfo ada = hopper();
   ada.cc_major = 8;
   EXPECT_LT(choose_wgmma(good, ada, 8).variant, 0);
+}
+
+TEST(WgmmaPolicy, HeadDims) {
+  for (DType kv : {DType::kBFloat16, DType::kFloat8E4M3}) {
+    DecodeProblem p = problem(DType::kBFloat16, kv);
+    p.head_dim = 64;
+    EXPECT_EQ(name_for(p, 8), kv == DType::kBFloat16 ? "bf16_d64_r16" : "bytes_d64_r16");
+    p.head_dim = 256;
+    EXPECT_EQ(name_for(p, 8), kv == DType::kBFloat16 ? "bf16_d256_r16" : "bytes_d256_r16");
+    p.head_dim = 80;
+    EXPECT_EQ(name_for(p, 8), "no wgmma for this head dim");
+  }
+}
+
+TEST(WgmmaPolicy, PagesThatHoldNoBoxGoByCopies) {
+  DecodeProblem p = problem(DType::kBFloat16, DType::kBFloat16);
+  for (int page : {8, 24, 64, 1000}) {
+    p.page_size = page;
+    EXPECT_EQ(name_for(p, 8), "bf16_d128_r8") << page;
+  }
+  for (int page : {1, 2, 4, 20}) {
+    p.page_size = page;
+    EXPECT_EQ(name_for(p, 8), "bf16_d128_r16_copies") << page;
+    EXPECT_EQ(name_for(p, 17), "bf16_d128_r64_copies") << page;
+  }
+  p.pages.num_pages = INT64_C(1) << 30;  // of 2 KB a token
+  EXPECT_LT(choose_wgmma(p, hopper(), 8).variant, 0);
+  p = problem(DType::kBFloat16, DType::kFloat8E4M3);
+  p.page_size = 1;
+  EXPECT_EQ(name_for(p, 32), "bytes_d128_r32_copies");
+  EXPECT_LT(choose_wgmma(p, hopper(), 33).variant, 0);
+}
+
+TEST(WgmmaPolicy, NoVariantOfTheTableIsUnreachable) {
+  std::vector<bool> reached(kNumWgmmaVariants);
+  for (DType q : {DType::kBFloat16, DType::kFloat16}) {
+    for (DType kv : {q, DType::kFloat8E4M3, DType::kFloat8E5M2}) {
+      for (int d : {64, 128, 256}) {
+        for (int page : {1, 64}) {
+          for (int rows : {1, 9, 17, 33, 200}) {
+            DecodeProblem p = problem(q, kv);
+            p.head_dim = d;
+            p.page_size = page;
+            const int i = choose_wgmma(p, hopper(), rows).variant;
+            if (i >= 0) reached[i] = true;
+          }
+        }
+      }
+    }
+  }
+  for (int i = 0; i < kNumWgmmaVariants; ++i) EXPECT_TRUE(reached[i]) << kWgmmaVariants[i].name;
 }
 
 TEST(WgmmaPolicy, StridesOfDimensionsOfSizeOneAreIgnored) {

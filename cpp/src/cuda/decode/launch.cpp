@@ -47,7 +47,7 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
                            p.batch_invariant ? p.group : max_rows, device);
   if (d.policy.variant < 0) return d;
   if (wgmma_is_built()) {
-    d.wgmma = choose_wgmma(p, device, max_rows);
+    d.wgmma = choose_wgmma(p, device, p.batch_invariant ? p.group : max_rows);
   } else {
     d.wgmma.why_not = "no wgmma in this build (PAGEDECODE_HOPPER)";
   }

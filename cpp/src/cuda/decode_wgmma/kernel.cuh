@@ -49,8 +49,9 @@ __global__ void __launch_bounds__((kWarps + 1) * 32, Traits::kVariant.blocks_per
   const int chunk = blockIdx.x / plan.heads;
   if (threadIdx.x == 0) {
     for (int i = 0; i < Traits::kStages; ++i) {
-      shared.full_k[i].init(1);
-      shared.full_v[i].init(1);
+      // By TMA one lane arrives; else all do, and one more has told of bad pages.
+      shared.full_k[i].init(Traits::kTma ? 1 : 33);
+      shared.full_v[i].init(Traits::kTma ? 1 : 32);
       shared.empty_k[i].init(kWarps);
       shared.empty_v[i].init(kWarps);
     }
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__((kWarps + 1) * 32, Traits::kVariant.blocks_per
   if (!alone) start = locate_chunk<BlockScope>(p, plan, chunk, shared.locate);
   if (threadIdx.x / 32 == kWarps) {
     if (alone) start = locate_chunk<WarpScope>(p, plan, chunk, shared.locate);
-    TmaLoader<Traits> loader(p, plan, k, v, shared);
+    WgmmaLoader<Traits> loader(p, plan, k, v, shared);
 #pragma unroll 1
     for (int head = head_lane; head < p.num_kv_heads; head += plan.heads) {
       loader.load_head(start, chunk, head_lane, head);

@@ -14,6 +14,9 @@ cudaError_t launch_wgmma_variant(const DecodeProblem& p, const Plan& plan,
                                  const DeviceInfo& device) {
   using Traits = WgmmaTraits<kIndex>;
   const auto kernel = decode_wgmma_kernel<Traits>;
+  // An SM has 228 KB, of which each block costs 1 more.
+  static_assert((sizeof(WgmmaStorage<Traits>) + 1024) * Traits::kVariant.blocks_per_sm <=
+                228 * 1024);
   // More than 48 KB has to be asked for once on each device; devices past 64 ask each time.
   static std::atomic<std::uint64_t> asked{0};
   const std::uint64_t bit = device.ordinal < 64 ? std::uint64_t{1} << device.ordinal : 0;

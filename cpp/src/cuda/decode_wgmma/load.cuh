@@ -1,10 +1,12 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
-// The loading warp: walks the block's works and asks TMA for K and V of each tile of 64 keys, box
-// by box through the page table, as far ahead as the stages go, over the ends of works. Lane i
-// holds the page of box i of the next 32; those after are read before they are needed. A box with
-// no key of the work, or whose page id is out of the pool, is asked for outside the tensor: TMA
-// fills it with zeros and reads nothing.
+// The loading warp: walks the block's works and has K and V of each tile of 64 keys brought, as far
+// ahead as the stages go, over the ends of works.
+//   pages of a multiple of kTmaTokens: by TMA, box by box through the page table. Lane i holds the
+//     page of box i of the next 32; those after are read before they are needed. A box with no key
+//     of the work, or whose page id is out of the pool, is asked for outside the tensor: TMA fills
+//     it with zeros and reads nothing.
+//   other pages: by cp.async, row by row (load_rows.cuh), to the same places.
 #pragma once
 
 #include <cuda.h>
@@ -13,15 +15,15 @@
 
 #include "cuda/decode/load_q.cuh"
 #include "cuda/decode/pipeline.cuh"
-#include "cuda/decode_wgmma/traits.h"
+#include "cuda/decode_wgmma/load_rows.cuh"
 
 namespace pagedecode::cuda {
 
 template <class Traits>
-class TmaLoader {
+class WgmmaLoader {
  public:
-  __device__ TmaLoader(const DecodeProblem& p, const Plan& plan, const CUtensorMap& k,
-                       const CUtensorMap& v, WgmmaStorage<Traits>& shared)
+  __device__ WgmmaLoader(const DecodeProblem& p, const Plan& plan, const CUtensorMap& k,
+                         const CUtensorMap& v, WgmmaStorage<Traits>& shared)
       : p_(p), plan_(plan), k_(k), v_(v), shared_(shared) {
     box_log2_ = 6;
     while (p.page_size & ((1 << box_log2_) - 1)) --box_log2_;
@@ -38,7 +40,11 @@ class TmaLoader {
     Work w;
     while (works.next(w, [&](std::int32_t b) { return load_shape(p_, plan_, b); })) {
       w.head = head;
-      load_work(w, works.first_page());
+      if constexpr (Traits::kTma) {
+        load_boxes_of(w, works.first_page());
+      } else {
+        load_rows_of(w, works.first_page());
+      }
     }
   }
 
@@ -82,7 +88,7 @@ class TmaLoader {
     return b;
   }
 
-  __device__ __forceinline__ void load_work(const Work& w, std::int64_t first_page) {
+  __device__ __forceinline__ void load_boxes_of(const Work& w, std::int64_t first_page) {
     const int boxes_log2 = 6 - box_log2_;  // of a tile
     int box = w.begin >> 6 << boxes_log2;
     int tiles = w.begin < w.end ? ((w.end - 1) >> 6) - (w.begin >> 6) + 1 : 0;
@@ -112,8 +118,13 @@ class TmaLoader {
                                             int token) {
     const int stage = ring_.stage;
     const int boxes = 64 >> box_log2_;
-    std::uint32_t bad_keys = 0;
-    for (int i = 0; i < 4; ++i) bad_keys |= (bad >> (i * boxes / 4) & 1) << i;
+    std::uint64_t bad_keys = 0;
+    if (bad & ((1u << boxes) - 1)) {
+#pragma unroll 1
+      for (int i = 0; i < kWgmmaKeys; ++i) {
+        bad_keys |= static_cast<std::uint64_t>(bad >> (i >> box_log2_) & 1) << i;
+      }
+    }
     shared_.empty_k[stage].wait(ring_.parity ^ 1);
     if (lane() == 0) {
       shared_.bad[stage] = bad_keys;
@@ -132,27 +143,71 @@ class TmaLoader {
                  : "memory");
   }
 
+  // By 4 or 2 at a time: a turn of this loop takes about 280 clocks, from the shuffles to the last
+  // request (1-byte caches with boxes of 8 tokens one at a time: 1.75 x the ceiling).
   __device__ __forceinline__ void load_boxes(const CUtensorMap& map, std::uint8_t* to,
                                              Barrier& full, int head, int from, int boxes, int page,
                                              int token) {
+    if (boxes == 1) {
+      request<1>(map, to, full, head, from, 0, page, token);
+    } else if (boxes == 2) {
+      request<2>(map, to, full, head, from, 0, page, token);
+    } else {
 #pragma unroll 1
-    for (int i = 0; i < boxes; ++i) {
-      const int box_page = __shfl_sync(~0u, page, from + i);
-      const int box_token = __shfl_sync(~0u, token, from + i);
-      if (lane() == 0) {
-#pragma unroll
-        for (int part = 0; part < Traits::kParts; ++part) {
-          asm volatile(
-              "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-              ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared_address(
-                  to + part * Traits::kPartTile + ((i << box_log2_) * Traits::kPartBytes))),
-              "l"(&map), "r"(part * (Traits::kBytes ? 128 : 64)), "r"(head), "r"(max(box_token, 0)),
-              "r"(box_page), "r"(full.address()), "l"(hint_)
-              : "memory");
-        }
-      }
+      for (int i = 0; i < boxes; i += 4) request<4>(map, to, full, head, from, i, page, token);
     }
     __syncwarp();
+  }
+
+  // Boxes i .. i + kCount - 1 of a tile.
+  template <int kCount>
+  __device__ __forceinline__ void request(const CUtensorMap& map, std::uint8_t* to, Barrier& full,
+                                          int head, int from, int i, int page, int token) {
+    int box_page[kCount], box_token[kCount];
+#pragma unroll
+    for (int x = 0; x < kCount; ++x) {
+      box_page[x] = __shfl_sync(~0u, page, from + i + x);
+      box_token[x] = __shfl_sync(~0u, token, from + i + x);
+    }
+    if (lane() != 0) return;
+#pragma unroll
+    for (int x = 0; x < kCount; ++x) {
+#pragma unroll
+      for (int part = 0; part < Traits::kParts; ++part) {
+        asm volatile(
+            "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+            ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared_address(
+                to + part * Traits::kPartTile + ((i + x) << box_log2_) * Traits::kPartBytes)),
+            "l"(&map), "r"(part * (Traits::kBytes ? 128 : 64)), "r"(head),
+            "r"(max(box_token[x], 0)), "r"(box_page[x]), "r"(full.address()), "l"(hint_)
+            : "memory");
+      }
+    }
+  }
+
+  __device__ __forceinline__ void load_rows_of(const Work& w, std::int64_t first_page) {
+    int key = w.begin >> 6 << 6;
+    RowPages pages = read_row_pages(p_, w, first_page, key);
+    hand_over(w);
+    prefetch_q(p_, plan_, w, w.head);
+#pragma unroll 1
+    for (; key < w.end; key += kWgmmaKeys) {
+      const RowPages now = pages;
+      const int stage = ring_.stage;
+      shared_.empty_k[stage].wait(ring_.parity ^ 1);
+      const std::uint64_t bad = now.bad_keys();
+      if (lane() == 0) {
+        shared_.bad[stage] = bad;
+        shared_.full_k[stage].arrive();
+      }
+      if (key + kWgmmaKeys < w.end) pages = read_row_pages(p_, w, first_page, key + kWgmmaKeys);
+      copy_rows<Traits>(p_.k, w.head, now, hint_, shared_.kv[stage][0]);
+      shared_.full_k[stage].arrive_after_copies();
+      shared_.empty_v[stage].wait(ring_.parity ^ 1);
+      copy_rows<Traits>(p_.v, w.head, now, hint_, shared_.kv[stage][1]);
+      shared_.full_v[stage].arrive_after_copies();
+      ring_.advance(Traits::kStages);
+    }
   }
 
   const DecodeProblem& p_;

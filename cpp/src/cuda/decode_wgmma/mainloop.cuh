@@ -38,6 +38,10 @@ struct WgmmaMainloop {
   using Softmax = WgmmaSoftmax<Traits>;
   static constexpr int kRows = Traits::kRows;
   static constexpr int kBlocks = Traits::kBlocks;
+  // Converted keys of D 256 take 64 registers, converted values as many: not both at once.
+  static constexpr bool kApart = Traits::kBytes && Traits::kHeadDim > 128;
+  // With 32 rows not even 64: part by part.
+  static constexpr bool kPartsApart = kApart && kRows > 16;
 
   const DecodeProblem& p;
   const Plan& plan;
@@ -70,8 +74,8 @@ struct WgmmaMainloop {
     if (w.begin >= end) return;
     RingPosition k_ring = ring;
     int buffer = 0;
-    shared.full_k[k_ring.stage].wait(k_ring.parity);
-    std::uint32_t bad = shared.bad[k_ring.stage];
+    wait_full(shared.full_k[k_ring.stage], k_ring.parity);
+    std::uint32_t bad = own_bad_keys(shared.bad[k_ring.stage]);
     start_scores(k_ring.stage);
     finish_products(k_ring.stage, -1);
     k_ring.advance(Traits::kStages);
@@ -94,25 +98,32 @@ struct WgmmaMainloop {
         }
       });
       const int v_stage = ring.stage;
-      shared.full_v[v_stage].wait(ring.parity);
+      wait_full(shared.full_v[v_stage], ring.parity);
       ring.advance(Traits::kStages);
       if (partly) clean_values<Traits>(p, w, key0, s, shared.kv[v_stage][1], p_address);
       start_outputs(v_stage, p_buffer);
+      if constexpr (kApart) finish_products(-1, v_stage);
       key0 += kWgmmaKeys;
       if (key0 >= end) {
-        finish_products(-1, v_stage);
+        if constexpr (!kApart) finish_products(-1, v_stage);
         break;
       }
-      shared.full_k[k_ring.stage].wait(k_ring.parity);
-      bad = shared.bad[k_ring.stage];
+      wait_full(shared.full_k[k_ring.stage], k_ring.parity);
+      bad = own_bad_keys(shared.bad[k_ring.stage]);
       start_scores(k_ring.stage);
-      finish_products(k_ring.stage, v_stage);
+      finish_products(k_ring.stage, kApart ? -1 : v_stage);
       k_ring.advance(Traits::kStages);
       buffer ^= 1;
     }
   }
 
  private:
+  __device__ __forceinline__ static void wait_full(Barrier& full, std::uint32_t parity) {
+    full.wait(parity);
+    // What cp.async wrote is made visible to wgmma by each thread that waited for it.
+    if constexpr (!Traits::kTma && !Traits::kBytes) fence_async();
+  }
+
   __device__ __forceinline__ void leave(Barrier& empty) {
     __syncwarp();
     if (lane_index() == 0) empty.arrive();
@@ -121,6 +132,14 @@ struct WgmmaMainloop {
   __device__ __forceinline__ void fence_outputs() {
 #pragma unroll
     for (int h = 0; h < kBlocks; ++h) wgmma::fence(o[h]);
+  }
+
+  // Ends the products of a part, whose registers the next needs.
+  __device__ __forceinline__ void finish_part() {
+    cute::warpgroup_commit_batch();
+    cute::warpgroup_wait<0>();
+    wgmma::fence(s);
+    fence_outputs();
   }
 
   // Begins s = K Q^T of a stage.
@@ -149,6 +168,7 @@ struct WgmmaMainloop {
       const int row = threadIdx.x / 32 * 16 + (lane / 8 & 1) * 8 + lane % 8;
 #pragma unroll
       for (int part = 0; part < Traits::kParts; ++part) {
+        if (kPartsApart && part > 0) finish_part();
         std::uint32_t units[2 * kPartBlocks], halves[4 * kPartBlocks];
 #pragma unroll
         for (int c = 0; c < kPartBlocks / 2; ++c) {
@@ -156,7 +176,7 @@ struct WgmmaMainloop {
                    units + 4 * c);
         }
         half2_from_bytes(Traits::type_of(p.k), units, halves);
-        if (part == 0) wgmma::fence(s);
+        if (kPartsApart || part == 0) wgmma::fence(s);
         cute::warpgroup_arrive();
 #pragma unroll
         for (int block = 0; block < kPartBlocks; ++block) {
@@ -196,6 +216,7 @@ struct WgmmaMainloop {
       const int lane = threadIdx.x % 32;
 #pragma unroll
       for (int part = 0; part < Traits::kParts; ++part) {
+        if (kPartsApart && part > 0) finish_part();
         std::uint32_t units[8 * kPartBlocks], halves[16 * kPartBlocks];
 #pragma unroll
         for (int i = 0; i < 2 * kPartBlocks; ++i) {
@@ -207,7 +228,7 @@ struct WgmmaMainloop {
 #pragma unroll
         for (int i = 0; i < 8 * kPartBlocks; ++i) units[i] = __byte_perm(units[i], 0, 0x3120);
         half2_from_bytes(Traits::type_of(p.v), units, halves);
-        if (part == 0) fence_outputs();
+        if (kPartsApart || part == 0) fence_outputs();
         cute::warpgroup_arrive();
 #pragma unroll
         for (int i = 0; i < 4 * kPartBlocks; ++i) {

@@ -14,7 +14,16 @@ __device__ __forceinline__ bool logit_options(const DecodeProblem& p) {
   return p.softcap > 0.0f || p.alibi_slopes;
 }
 
-// Whether something of [key0, key0 + T) may be hidden from some row; `edge` as of window_edge.
+// Of the keys in pages out of the pool, bit 0: there are some; bit 1 + z: this thread's key z.
+__device__ __forceinline__ std::uint32_t own_bad_keys(std::uint64_t bad) {
+  const int place = thread_index() / 32 * 16 + lane_index() / 4;
+  return bad == 0 ? 0u
+                  : 1u | static_cast<std::uint32_t>(bad >> place & 1) << 1 |
+                        static_cast<std::uint32_t>(bad >> (place + 8) & 1) << 2;
+}
+
+// Whether something of [key0, key0 + T) may be hidden from some row; `edge` as of window_edge,
+// `bad` as above.
 __device__ __forceinline__ bool partly_hidden(const Work& w, int edge, int key0,
                                               std::uint32_t bad) {
   return key0 + kWgmmaKeys > w.n - w.m || key0 < edge || bad != 0;
@@ -25,9 +34,7 @@ template <class Traits>
 __device__ __forceinline__ void mask_ranges(const DecodeProblem& p, const Plan& plan, const Work& w,
                                             int key0, std::uint32_t bad,
                                             float (&s)[Traits::kRows / 2]) {
-  const int warp = thread_index() / 32;
-  const int key = key0 + warp * 16 + lane_index() / 4;
-  const bool bad_key = bad >> warp & 1;
+  const int key = key0 + thread_index() / 32 * 16 + lane_index() / 4;
   const int window = p.window_left < 0 ? -1 : static_cast<int>(min64(p.window_left, w.n));
 #pragma unroll
   for (int i = 0; i < Traits::kRows / 4; ++i) {
@@ -37,7 +44,7 @@ __device__ __forceinline__ void mask_ranges(const DecodeProblem& p, const Plan& 
 #pragma unroll
     for (int z = 0; z < 2; ++z) {
       float& x = s[i / 2 * 4 + 2 * z + i % 2];
-      if (bad_key) x = NAN;
+      if (bad >> (1 + z) & 1) x = NAN;
       if (key + 8 * z < begin || key + 8 * z >= end) x = -INFINITY;
     }
   }
@@ -79,7 +86,7 @@ __device__ __forceinline__ void apply_rules(const DecodeProblem& p, const Plan& 
         }
         y *= kLog2e;
       }
-      if (bad >> warp & 1) y = NAN;
+      if (bad >> (1 + z) & 1) y = NAN;
       // Rows past the last see all keys: they never become results.
       if (key >= w.n || (real && !visible(p, view, mask, key))) y = -INFINITY;
       x[at] = y;

@@ -8,7 +8,7 @@
 
 namespace pagedecode::cuda {
 
-// Tokens of a box: the largest power of two up to 64 that divides the page.
+// Tokens of a box: the largest power of two up to 64 that divides the page (kTmaTokens or more).
 inline int box_tokens(std::int64_t page_size) {
   int tokens = 64;
   while (page_size % tokens != 0) tokens /= 2;

@@ -21,6 +21,7 @@ struct WgmmaTraits {
   static constexpr bool kBytes = kVariant.cache != CacheKind::kSame;
   using Element =
       std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t, cute::bfloat16_t>;
+  static constexpr bool kTma = kVariant.load == WgmmaLoad::kTma;
   static constexpr int kHeadDim = kVariant.head_dim;
   static constexpr int kBlocks = kHeadDim / 64;
   static constexpr int kRows = kVariant.rows;
@@ -68,9 +69,8 @@ struct WgmmaStorage {
   Barrier empty_v[Traits::kStages];
   Barrier full_work[kWgmmaWorks];
   Barrier empty_work[kWgmmaWorks];
-  std::uint32_t
-      bad[Traits::kStages];  // bit i: keys 16 i .. 16 i + 15 lie in a page out of the pool
-  bool last;                 // whether this block is the last of an item's splits
+  std::uint64_t bad[Traits::kStages];  // bit i: key i of the tile lies in a page out of the pool
+  bool last;                           // whether this block is the last of an item's splits
 };
 
 inline constexpr int kWgmmaConsumers = kWarps * 32;

@@ -12,37 +12,85 @@
 
 namespace pagedecode::cuda {
 
+// How K and V come to shared memory.
+enum class WgmmaLoad : std::uint8_t {
+  kTma,     // in boxes of kTmaTokens tokens or more
+  kCopies,  // row by row, by cp.async: pages that hold no such box
+};
+
 struct WgmmaVariant {
   const char* name;
   DType element;  // of the matrix products; 1-byte caches take q of either 16-bit type
   CacheKind cache;
+  WgmmaLoad load;
   int head_dim;
-  int rows;           // query rows (m x group) of a tile: N of the products
-  int stages;         // of 64 keys of K and V: 32 KB, or 16 KB of 1-byte caches
-  int blocks_per_sm;  // of 160 threads: 2 leave 168 registers a thread, 3 leave 128
+  int rows;                 // query rows (m x group) of a tile: N of the products
+  int stages;               // of 64 keys of K and V
+  int blocks_per_sm;        // of 160 threads: 1 leaves 255 registers a thread, 2 168, 3 128, 4 96
+  int most_rows = 1 << 30;  // of a sequence; with more of them the generic kernel is faster
 };
 
 inline constexpr int kWgmmaKeys = 64;  // of a tile: M of S^T = K Q^T
 inline constexpr int kWgmmaWorks = 4;  // ring of Work
+
+// Boxes of 8 tokens or more: 8 rows are what the swizzle repeats over. Pages of 8, 64 x 8192 keys:
+// 1.10 and 1.19 of the ceiling for 8 and 32 rows of bf16, 1.29 and 1.79 of e4m3 (pages of 64: 1.04,
+// 1.07, 1.21, 1.41; generic 2.55, 2.63, 2.84, 3.07).
+inline constexpr int kTmaTokens = 8;
 
 // Bytes of a row of K or V that lie together in shared memory: what a TMA box holds of a token.
 constexpr int wgmma_part_bytes(int head_dim, bool one_byte) {
   return one_byte && head_dim < 128 ? 64 : 128;
 }
 
+inline constexpr auto kBf16 = DType::kBFloat16;
+inline constexpr auto kFp16 = DType::kFloat16;
+inline constexpr auto kTma = WgmmaLoad::kTma;
+inline constexpr auto kCopies = WgmmaLoad::kCopies;
+
 inline constexpr WgmmaVariant kWgmmaVariants[] = {
-    {"bf16_d128_r8", DType::kBFloat16, CacheKind::kSame, 128, 8, 3, 2},
-    {"bf16_d128_r16", DType::kBFloat16, CacheKind::kSame, 128, 16, 3, 2},
-    {"bf16_d128_r32", DType::kBFloat16, CacheKind::kSame, 128, 32, 2, 2},
-    {"bf16_d128_r64", DType::kBFloat16, CacheKind::kSame, 128, 64, 2, 2},
-    {"fp16_d128_r16", DType::kFloat16, CacheKind::kSame, 128, 16, 3, 2},
-    {"fp16_d128_r64", DType::kFloat16, CacheKind::kSame, 128, 64, 2, 2},
+    {"bf16_d128_r8", kBf16, CacheKind::kSame, kTma, 128, 8, 3, 2},
+    {"bf16_d128_r16", kBf16, CacheKind::kSame, kTma, 128, 16, 3, 2},
+    {"bf16_d128_r32", kBf16, CacheKind::kSame, kTma, 128, 32, 2, 2},
+    {"bf16_d128_r64", kBf16, CacheKind::kSame, kTma, 128, 64, 2, 2},
+    {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 3, 2},
+    {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2},
     // 64 rows of 1-byte caches leave no registers for their converted keys (serialised
     // products, 4.8 x the ceiling): they take two passes of 32.
-    {"e4m3_d128_r8", DType::kFloat16, CacheKind::kE4M3, 128, 8, 4, 3},
-    {"e4m3_d128_r16", DType::kFloat16, CacheKind::kE4M3, 128, 16, 4, 3},
-    {"e4m3_d128_r32", DType::kFloat16, CacheKind::kE4M3, 128, 32, 5, 2},
-    {"bytes_d128_r32", DType::kFloat16, CacheKind::kBytes, 128, 32, 5, 2},
+    {"e4m3_d128_r8", kFp16, CacheKind::kE4M3, kTma, 128, 8, 4, 3},
+    {"e4m3_d128_r16", kFp16, CacheKind::kE4M3, kTma, 128, 16, 4, 3},
+    {"e4m3_d128_r32", kFp16, CacheKind::kE4M3, kTma, 128, 32, 5, 2},
+    {"bytes_d128_r32", kFp16, CacheKind::kBytes, kTma, 128, 32, 5, 2},
+
+    // D 64, 64 x 8192 keys, times over the ceiling: 4 blocks an SM spill, 1.15 for 16 rows of bf16
+    // and 2.0 of e4m3; 3 blocks 1.08 and 1.67 (generic 1.14, 1.83). 64 rows with 3 blocks: 1.98 for
+    // 16 x 8192; 2 blocks 1.55 (generic 1.88).
+    {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 4, 3},
+    {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 3, 3},
+    {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 5, 2},
+    {"fp16_d64_r16", kFp16, CacheKind::kSame, kTma, 64, 16, 4, 3},
+    {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 5, 2},
+    {"bytes_d64_r16", kFp16, CacheKind::kBytes, kTma, 64, 16, 8, 3},
+    {"bytes_d64_r32", kFp16, CacheKind::kBytes, kTma, 64, 32, 6, 3},
+
+    // D 256: a tile is long enough (1.9 us of an SM's share of the memory) for one warpgroup an SM:
+    // 1.01, 1.04 and 1.10 for 8, 32 and 64 rows (generic 1.03, 1.09, 1.88). 1-byte: 1.09 and 1.47
+    // for 8 and 32 rows (generic 1.78, 3.05); 32 rows in two passes of 16: 2.19.
+    {"bf16_d256_r16", kBf16, CacheKind::kSame, kTma, 256, 16, 3, 1},
+    {"bf16_d256_r32", kBf16, CacheKind::kSame, kTma, 256, 32, 3, 1},
+    {"bf16_d256_r64", kBf16, CacheKind::kSame, kTma, 256, 64, 2, 1},
+    {"fp16_d256_r16", kFp16, CacheKind::kSame, kTma, 256, 16, 3, 1},
+    {"fp16_d256_r64", kFp16, CacheKind::kSame, kTma, 256, 64, 2, 1},
+    {"bytes_d256_r16", kFp16, CacheKind::kBytes, kTma, 256, 16, 3, 2},
+    {"bytes_d256_r32", kFp16, CacheKind::kBytes, kTma, 256, 32, 2, 2},
+
+    // Page 1, 64 x 8192 keys: 1.57 and 1.66 for 8 and 32 rows of bf16, 1.75 and 2.32 of e4m3
+    // (generic 2.80, 2.84, 3.31, 3.38); e4m3 at 64 rows, 16 x 8192: 4.9 (generic 4.3).
+    {"bf16_d128_r16_copies", kBf16, CacheKind::kSame, kCopies, 128, 16, 3, 2},
+    {"bf16_d128_r64_copies", kBf16, CacheKind::kSame, kCopies, 128, 64, 2, 2},
+    {"fp16_d128_r64_copies", kFp16, CacheKind::kSame, kCopies, 128, 64, 2, 2},
+    {"bytes_d128_r16_copies", kFp16, CacheKind::kBytes, kCopies, 128, 16, 4, 3},
+    {"bytes_d128_r32_copies", kFp16, CacheKind::kBytes, kCopies, 128, 32, 5, 2, 32},
 };
 inline constexpr int kNumWgmmaVariants = sizeof(kWgmmaVariants) / sizeof(kWgmmaVariants[0]);
 
@@ -70,8 +118,26 @@ inline bool tensor_map_takes(const DecodeProblem& p, const CacheView& c) {
          fits(c.head_stride, p.num_kv_heads);
 }
 
-// The variant for tiles of `rows` query rows: the one of fewest rows that holds them, else the
-// largest, in several passes whose loads meet in L2.
+// load_rows.cuh counts chunks of 16 bytes in 32 bits.
+inline bool copies_reach(const DecodeProblem& p, const CacheView& c) {
+  const std::int64_t size = is_one_byte(c.dtype) ? 1 : 2;
+  const std::int64_t last =
+      (p.pages.num_pages - 1) * c.page_stride + (p.page_size - 1) * c.token_stride;
+  return last * size / 16 < INT64_C(1) << 32;
+}
+
+// Whether a variant is right for a call.
+constexpr bool takes(const WgmmaVariant& v, DType q, CacheKind cache, WgmmaLoad load,
+                     int head_dim) {
+  if (v.head_dim != head_dim || v.load != load) return false;
+  if (cache == CacheKind::kSame) return v.cache == cache && v.element == q;
+  return v.cache == cache || (v.cache == CacheKind::kBytes && cache == CacheKind::kE4M3);
+}
+
+// The variant for tiles of `rows` query rows: the one for this cache alone, if there is one; of
+// those the one of fewest rows that holds them, else the largest, in several passes whose loads
+// meet in L2. With batch_invariant `rows` has to be the group, so that m cannot change a row's
+// bits.
 inline WgmmaChoice choose_wgmma(const DecodeProblem& p, const DeviceInfo& device,
                                 std::int64_t rows) {
   const CacheKind cache = cache_kind(p.q.dtype, p.k.dtype, p.v.dtype, p.rope.on);
@@ -82,21 +148,36 @@ inline WgmmaChoice choose_wgmma(const DecodeProblem& p, const DeviceInfo& device
   };
   if (device.cc_major != 9 || device.cc_minor != 0) return no("wgmma needs compute capability 9.0");
   if (p.rope.on) return no("no wgmma with RoPE on read");
-  if (p.batch_invariant) return no("no wgmma with batch_invariant");
   if (cache == CacheKind::kAny) return no("no wgmma for caches of two kinds");
-  if (p.page_size % 16 != 0) return no("wgmma needs pages of a multiple of 16 tokens");
   if (p.pages.num_pages < 1 || p.pages.num_pages > INT32_MAX) return no("no wgmma for this pool");
   if (!tensor_map_takes(p, p.k) || !tensor_map_takes(p, p.v)) {
     return no("wgmma needs cache strides of multiples of 16 bytes");
   }
+  const WgmmaLoad load = p.page_size % kTmaTokens == 0 ? WgmmaLoad::kTma : WgmmaLoad::kCopies;
+  if (load == WgmmaLoad::kCopies && !(copies_reach(p, p.k) && copies_reach(p, p.v))) {
+    return no("no wgmma for small pages in a pool of more than 64 GB");
+  }
+  bool head_dim = false, too_many = false;
   for (int i = 0; i < kNumWgmmaVariants; ++i) {
     const WgmmaVariant& v = kWgmmaVariants[i];
-    if (v.head_dim != p.head_dim || v.cache != cache) continue;
-    if (cache == CacheKind::kSame && v.element != p.q.dtype) continue;
-    if (choice.variant >= 0 && kWgmmaVariants[choice.variant].rows >= rows) break;
+    head_dim = head_dim || v.head_dim == p.head_dim;
+    if (!takes(v, p.q.dtype, cache, load, p.head_dim)) continue;
+    too_many = too_many || rows > v.most_rows;
+    if (choice.variant >= 0) {
+      const WgmmaVariant& best = kWgmmaVariants[choice.variant];
+      if (v.cache != best.cache) {
+        if (v.cache != cache) continue;
+      } else if (best.rows >= rows ? v.rows < rows || v.rows > best.rows : v.rows < best.rows) {
+        continue;
+      }
+    }
     choice.variant = i;
   }
-  return choice.variant < 0 ? no("no wgmma for this head dim and these types") : choice;
+  if (choice.variant >= 0 && rows <= kWgmmaVariants[choice.variant].most_rows) return choice;
+  choice.variant = -1;
+  if (!head_dim) return no("no wgmma for this head dim");
+  if (too_many) return no("wgmma is slower for so many rows of these types and pages");
+  return no("no wgmma for this head dim, these types and this page size");
 }
 
 }  // namespace pagedecode::cuda
