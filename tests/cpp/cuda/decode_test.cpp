@@ -304,6 +304,24 @@ TEST_F(Decode, LongSplitSequences) {
   }
 }
 
+// Splits before the window's start are empty, and blocks walk several items of them.
+TEST_F(Decode, EmptySplits) {
+  for (int page : {1, 16}) {
+    for (int sequences : {3, 200}) {
+      CaseSpec s = base("empty splits, page " + std::to_string(page));
+      s.m.assign(sequences, 2);
+      s.n.clear();
+      for (int b = 0; b < sequences; ++b) s.n.push_back(4200 + b);
+      s.head_dim = 64;
+      s.num_q_heads = 2;
+      s.page_size = page;
+      s.window = 50;
+      s.batch_invariant = true;
+      expect_right(s);
+    }
+  }
+}
+
 TEST_F(Decode, ManyHeads) {
   for (int heads : {5, 7, 33, 300}) {
     CaseSpec s = base(std::to_string(heads) + " heads");

@@ -90,8 +90,8 @@ TEST(WgmmaPolicy, PagesThatHoldNoBoxGoByCopies) {
   EXPECT_LT(choose_wgmma(p, hopper(), 8).variant, 0);
   p = problem(DType::kBFloat16, DType::kFloat8E4M3);
   p.page_size = 1;
-  EXPECT_EQ(name_for(p, 32), "bytes_d128_r32_copies");
-  EXPECT_LT(choose_wgmma(p, hopper(), 33).variant, 0);
+  EXPECT_EQ(name_for(p, 64), "bytes_d128_r32_copies");
+  EXPECT_LT(choose_wgmma(p, hopper(), 65).variant, 0);
 }
 
 TEST(WgmmaPolicy, NoVariantOfTheTableIsUnreachable) {

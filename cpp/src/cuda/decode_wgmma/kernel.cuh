@@ -39,7 +39,7 @@ __device__ __forceinline__ void consume_works(const DecodeProblem& p, const Plan
 }
 
 template <class Traits>
-__global__ void __launch_bounds__((kWarps + 1) * 32, Traits::kVariant.blocks_per_sm)
+__global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_sm)
     decode_wgmma_kernel(const __grid_constant__ DecodeProblem p, const __grid_constant__ Plan plan,
                         const __grid_constant__ CUtensorMap k,
                         const __grid_constant__ CUtensorMap v) {
@@ -70,14 +70,22 @@ __global__ void __launch_bounds__((kWarps + 1) * 32, Traits::kVariant.blocks_per
   ChunkStart start;
   const bool alone = p.batch <= kWarpLocates;
   if (!alone) start = locate_chunk<BlockScope>(p, plan, chunk, shared.locate);
-  if (threadIdx.x / 32 == kWarps) {
-    if (alone) start = locate_chunk<WarpScope>(p, plan, chunk, shared.locate);
+  if (threadIdx.x / 32 >= kWarps) {
+    const bool first = threadIdx.x / 32 == kWarps;
+    if (alone) {
+      if constexpr (Traits::kTma) {
+        start = locate_chunk<WarpScope>(p, plan, chunk, shared.locate);
+      } else {
+        start =
+            locate_chunk<WarpScope>(p, plan, chunk, first ? shared.locate : shared.second_locate);
+      }
+    }
     WgmmaLoader<Traits> loader(p, plan, k, v, shared);
 #pragma unroll 1
     for (int head = head_lane; head < p.num_kv_heads; head += plan.heads) {
       loader.load_head(start, chunk, head_lane, head);
     }
-    loader.finish();
+    if (first) loader.finish();
   } else {
     consume_works<Traits>(p, plan, shared);
   }

@@ -26,11 +26,13 @@ cudaError_t launch_wgmma_variant(const DecodeProblem& p, const Plan& plan,
     if (error != cudaSuccess) return error;
     asked.fetch_or(bit, std::memory_order_release);
   }
-  CUtensorMap k, v;
-  cudaError_t error = encode_tensor_map(p, p.k, &k);
-  if (error == cudaSuccess) error = encode_tensor_map(p, p.v, &v);
-  if (error != cudaSuccess) return error;
-  kernel<<<plan.chunks * plan.heads, (kWarps + 1) * 32, sizeof(WgmmaStorage<Traits>),
+  CUtensorMap k{}, v{};
+  if constexpr (Traits::kTma) {
+    cudaError_t error = encode_tensor_map(p, p.k, &k);
+    if (error == cudaSuccess) error = encode_tensor_map(p, p.v, &v);
+    if (error != cudaSuccess) return error;
+  }
+  kernel<<<plan.chunks * plan.heads, Traits::kThreads, sizeof(WgmmaStorage<Traits>),
            static_cast<cudaStream_t>(p.stream)>>>(p, plan, k, v);
   return cudaPeekAtLastError();
 }

@@ -6,7 +6,8 @@
 //     page of box i of the next 32; those after are read before they are needed. A box with no key
 //     of the work, or whose page id is out of the pool, is asked for outside the tensor: TMA fills
 //     it with zeros and reads nothing.
-//   other pages: by cp.async, row by row (load_rows.cuh), to the same places.
+//   other pages: by cp.async, row by row (load_rows.cuh), to the same places; a second loading warp
+//     walks the same works and brings V.
 #pragma once
 
 #include <cuda.h>
@@ -43,12 +44,16 @@ class WgmmaLoader {
       if constexpr (Traits::kTma) {
         load_boxes_of(w, works.first_page());
       } else {
-        load_rows_of(w, works.first_page());
+        if (threadIdx.x / 32 == kWarps) {
+          load_keys_of(w, works.first_page());
+        } else {
+          load_values_of(w, works.first_page());
+        }
       }
     }
   }
 
-  // Tells the consumers that there is no more.
+  // Tells the consumers that there is no more. By the first loading warp.
   __device__ __forceinline__ void finish() {
     Work w{};
     w.seq = -1;
@@ -63,6 +68,10 @@ class WgmmaLoader {
   };
 
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
+
+  __device__ __forceinline__ static int tiles_of(const Work& w) {
+    return w.begin < w.end ? ((w.end - 1) >> 6) - (w.begin >> 6) + 1 : 0;
+  }
 
   __device__ __forceinline__ void hand_over(const Work& w) {
     shared_.empty_work[works_.stage].wait(works_.parity ^ 1);
@@ -91,7 +100,7 @@ class WgmmaLoader {
   __device__ __forceinline__ void load_boxes_of(const Work& w, std::int64_t first_page) {
     const int boxes_log2 = 6 - box_log2_;  // of a tile
     int box = w.begin >> 6 << boxes_log2;
-    int tiles = w.begin < w.end ? ((w.end - 1) >> 6) - (w.begin >> 6) + 1 : 0;
+    int tiles = tiles_of(w);
     Box next = read_box(w, first_page, box + lane());
     // While page ids are on their way.
     hand_over(w);
@@ -185,14 +194,13 @@ class WgmmaLoader {
     }
   }
 
-  __device__ __forceinline__ void load_rows_of(const Work& w, std::int64_t first_page) {
-    int key = w.begin >> 6 << 6;
-    RowPages pages = read_row_pages(p_, w, first_page, key);
+  __device__ __forceinline__ void load_keys_of(const Work& w, std::int64_t first_page) {
+    RowPagesAhead pages(p_, w, first_page);
     hand_over(w);
     prefetch_q(p_, plan_, w, w.head);
 #pragma unroll 1
-    for (; key < w.end; key += kWgmmaKeys) {
-      const RowPages now = pages;
+    for (int tiles = tiles_of(w); tiles > 0; --tiles) {
+      const RowPages now = pages.next();
       const int stage = ring_.stage;
       shared_.empty_k[stage].wait(ring_.parity ^ 1);
       const std::uint64_t bad = now.bad_keys();
@@ -200,9 +208,19 @@ class WgmmaLoader {
         shared_.bad[stage] = bad;
         shared_.full_k[stage].arrive();
       }
-      if (key + kWgmmaKeys < w.end) pages = read_row_pages(p_, w, first_page, key + kWgmmaKeys);
       copy_rows<Traits>(p_.k, w.head, now, hint_, shared_.kv[stage][0]);
       shared_.full_k[stage].arrive_after_copies();
+      ring_.advance(Traits::kStages);
+    }
+  }
+
+  // V's part, of the second loading warp.
+  __device__ __forceinline__ void load_values_of(const Work& w, std::int64_t first_page) {
+    RowPagesAhead pages(p_, w, first_page);
+#pragma unroll 1
+    for (int tiles = tiles_of(w); tiles > 0; --tiles) {
+      const RowPages now = pages.next();
+      const int stage = ring_.stage;
       shared_.empty_v[stage].wait(ring_.parity ^ 1);
       copy_rows<Traits>(p_.v, w.head, now, hint_, shared_.kv[stage][1]);
       shared_.full_v[stage].arrive_after_copies();

@@ -22,18 +22,18 @@ struct RowPages {
 };
 
 __device__ __forceinline__ RowPages read_row_pages(const DecodeProblem& p, const Work& w,
-                                                   std::int64_t first_page, int key0) {
+                                                   std::int64_t first_page, unsigned key0) {
   const auto page_size = static_cast<unsigned>(p.page_size);
   const IndexArray& entries = p.pages.entries;
   RowPages r;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    const int key = key0 + static_cast<int>(threadIdx.x % 32) + 32 * j;
+    const unsigned key = key0 + threadIdx.x % 32 + 32 * j;
     r.page[j] = -1;
     r.token[j] = 0;
-    if (key < w.begin || key >= w.end) continue;
-    const unsigned index = static_cast<unsigned>(key) / page_size;
-    r.token[j] = static_cast<int>(static_cast<unsigned>(key) - index * page_size);
+    if (key < static_cast<unsigned>(w.begin) || key >= static_cast<unsigned>(w.end)) continue;
+    const unsigned index = key / page_size;
+    r.token[j] = static_cast<int>(key - index * page_size);
     const std::int64_t at = first_page + index * entries.stride;
     const std::int64_t id = entries.wide ? static_cast<const std::int64_t*>(entries.data)[at]
                                          : static_cast<const std::int32_t*>(entries.data)[at];
@@ -41,6 +41,36 @@ __device__ __forceinline__ RowPages read_row_pages(const DecodeProblem& p, const
   }
   return r;
 }
+
+// The pages of a work's tiles in turn, read two tiles before their use: with one, no tile could
+// take less time than a read of the page table.
+class RowPagesAhead {
+ public:
+  __device__ RowPagesAhead(const DecodeProblem& p, const Work& w, std::int64_t first_page)
+      : p_(p), w_(w), first_page_(first_page), key_(w.begin >> 6 << 6) {
+    first_ = read();
+    second_ = read();
+  }
+  __device__ __forceinline__ RowPages next() {
+    const RowPages now = first_;
+    first_ = second_;
+    second_ = read();
+    return now;
+  }
+
+ private:
+  __device__ __forceinline__ RowPages read() {
+    const RowPages r = read_row_pages(p_, w_, first_page_, key_);
+    key_ += kWgmmaKeys;
+    return r;
+  }
+
+  const DecodeProblem& p_;
+  const Work& w_;
+  std::int64_t first_page_;
+  unsigned key_;
+  RowPages first_, second_;
+};
 
 // Begins the copies of a tile of one head of K or of V. By one warp.
 template <class Traits>

@@ -22,6 +22,9 @@ struct WgmmaTraits {
   using Element =
       std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t, cute::bfloat16_t>;
   static constexpr bool kTma = kVariant.load == WgmmaLoad::kTma;
+  // Warps that load: one for TMA; by copies, which take it 84 clocks each, one for K and one for V.
+  static constexpr int kLoaders = kTma ? 1 : 2;
+  static constexpr int kThreads = (kWarps + kLoaders) * 32;
   static constexpr int kHeadDim = kVariant.head_dim;
   static constexpr int kBlocks = kHeadDim / 64;
   static constexpr int kRows = kVariant.rows;
@@ -60,6 +63,8 @@ struct WgmmaStorage {
     float by_warp[Traits::kRows][kWarps];  // largest logits, or sums, of each warp's keys
     LocateStorage locate;
   };
+  // Of the second loading warp, which may still locate when the first has handed a work over.
+  std::conditional_t<Traits::kTma, char, LocateStorage> second_locate;
   float ref[Traits::kRows];  // of each row; then what its sums are multiplied by
   float scale[Traits::kBytes ? Traits::kRows : 1];  // of raw products, to logits in base 2
   alignas(16) Work works[kWgmmaWorks];
