@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "cuda/decode/launch.h"
 #include "cuda/decode_wgmma/variants.h"
 
 namespace pagedecode::cuda {
@@ -92,6 +93,29 @@ TEST(WgmmaPolicy, PagesThatHoldNoBoxGoByCopies) {
   p.page_size = 1;
   EXPECT_EQ(name_for(p, 64), "bytes_d128_r32_copies");
   EXPECT_LT(choose_wgmma(p, hopper(), 65).variant, 0);
+}
+
+// Also in a build without these kernels.
+TEST(WgmmaPolicy, WithBatchInvariantTheKernelDependsOnTheGroupAlone) {
+  for (int group : {1, 4, 8, 20, 40}) {
+    for (int head_dim : {64, 128, 256}) {
+      DecodeProblem p = problem(DType::kBFloat16, DType::kFloat8E4M3);
+      p.head_dim = head_dim;
+      p.group = group;
+      p.num_q_heads = group * p.num_kv_heads;
+      p.pages.width = 100;
+      p.batch_invariant = true;
+      p.batch = p.total_q = p.max_q = 1;
+      const Explanation step = explain_decode(p, hopper());
+      p.batch = 30;
+      p.total_q = 600;
+      p.max_q = 20;
+      const Explanation verify = explain_decode(p, hopper());
+      EXPECT_EQ(step.kernel, verify.kernel);
+      EXPECT_EQ(step.tile_rows, verify.tile_rows);
+      EXPECT_EQ(step.tile_keys, verify.tile_keys);
+    }
+  }
 }
 
 TEST(WgmmaPolicy, NoVariantOfTheTableIsUnreachable) {
