@@ -72,6 +72,22 @@ def writable_backend(request):
     return backends.BACKENDS[request.param]
 
 
+@pytest.fixture(params=["chosen", "mma"])
+def kernel(request, monkeypatch):
+    """For tests on CUDA: the kernel that the library chooses, then the general one."""
+    monkeypatch.setenv("PAGEDECODE_KERNEL", request.param.replace("chosen", ""))
+    return request.param
+
+
+@pytest.fixture(
+    params=[*params(["numpy", "torch-cuda"]), pytest.param("mma", marks=pytest.mark.gpu)]
+)
+def each_kernel(request, monkeypatch):
+    """One library for each device; on CUDA with the chosen and with the general kernel."""
+    monkeypatch.setenv("PAGEDECODE_KERNEL", "mma" if request.param == "mma" else "")
+    return backends.BACKENDS[request.param.replace("mma", "torch-cuda")]
+
+
 @pytest.fixture
 def numpy_backend():
     return backends.NUMPY

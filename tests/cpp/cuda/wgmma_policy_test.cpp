@@ -7,6 +7,8 @@
 
 #include "cuda/decode/launch.h"
 #include "cuda/decode_wgmma/variants.h"
+#include "environment.h"
+#include "pagedecode/error.h"
 
 namespace pagedecode::cuda {
 namespace {
@@ -143,6 +145,22 @@ TEST(WgmmaPolicy, StridesOfDimensionsOfSizeOneAreIgnored) {
   p.num_kv_heads = 1;
   p.k.head_stride = p.v.head_stride = 3;
   EXPECT_EQ(name_for(p, 8), "bf16_d128_r8");
+}
+
+TEST(WgmmaPolicy, TheEnvironmentLeavesItOut) {
+  DecodeProblem p = problem(DType::kBFloat16, DType::kBFloat16);
+  p.batch = p.total_q = p.max_q = 1;
+  p.num_q_heads = 64;
+  p.pages.width = 8;
+  const test::EnvironmentVariable forced("PAGEDECODE_KERNEL");
+  forced.set("mma");
+  const Explanation e = explain_decode(p, hopper());
+  EXPECT_EQ(e.kernel, "mma_bf16_d128");
+  EXPECT_NE(e.why.find("PAGEDECODE_KERNEL=mma"), std::string::npos) << e.why;
+  forced.set("wgmma");
+  EXPECT_THROW(explain_decode(p, hopper()), InvalidArgument);
+  forced.unset();
+  EXPECT_EQ(explain_decode(p, hopper()).why.find("PAGEDECODE_KERNEL="), std::string::npos);
 }
 
 }  // namespace

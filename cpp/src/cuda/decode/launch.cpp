@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -31,6 +33,14 @@ LaunchVariant launcher(int index, std::integer_sequence<int, kIndices...>) {
   return kLaunchers[index];
 }
 
+// PAGEDECODE_KERNEL=mma leaves the wgmma kernels out, for tests. Read each time: a test may set it.
+bool mma_is_asked_for() {
+  const char* value = std::getenv("PAGEDECODE_KERNEL");
+  if (value == nullptr || *value == '\0') return false;
+  if (std::strcmp(value, "mma") == 0) return true;
+  throw InvalidArgument("PAGEDECODE_KERNEL: got '" + std::string(value) + "', want mma");
+}
+
 struct Decision {
   Policy policy;
   WgmmaChoice wgmma;  // goes before `policy`
@@ -46,7 +56,9 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   d.policy = choose_policy(p.q.dtype, cache, needs_options(p), p.head_dim,
                            p.batch_invariant ? p.group : max_rows, device);
   if (d.policy.variant < 0) return d;
-  if (wgmma_is_built()) {
+  if (mma_is_asked_for()) {
+    d.wgmma.why_not = "PAGEDECODE_KERNEL=mma";
+  } else if (wgmma_is_built()) {
     d.wgmma = choose_wgmma(p, device, p.batch_invariant ? p.group : max_rows);
   } else {
     d.wgmma.why_not = "no wgmma in this build (PAGEDECODE_HOPPER)";
@@ -104,15 +116,19 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
     plan.partition =
         items * p.num_kv_heads <= resident ? Partition::kSplitItems : Partition::kWholeItems;
   }
-  d.slots = num_slots(p, plan);
+  d.slots = p.batch == 0 || p.total_q == 0 || p.max_q == 0 ? 0 : num_slots(p, plan);
   return d;
 }
 
 std::string name(DType t) { return name_of(t); }
 
-}  // namespace
+std::size_t bytes_of(const Decision& d) {
+  return kWorkspaceAlignment + kCounterBytes +
+         static_cast<std::size_t>(d.slots * d.plan.slot_floats) * sizeof(float);
+}
 
-void check_decode_supported(const DecodeProblem& p, const DeviceInfo& device) {
+// What a call runs. Throws Unsupported.
+Decision decide_supported(const DecodeProblem& p, const DeviceInfo& device) {
   if (device.cc_major < 8) {
     throw Unsupported("q: got a GPU of compute capability " + std::to_string(device.cc_major) +
                       "." + std::to_string(device.cc_minor) + ", want 8.0 or newer");
@@ -136,25 +152,30 @@ void check_decode_supported(const DecodeProblem& p, const DeviceInfo& device) {
                       " rows on CUDA, want a batch and rows below 2^31, and rows of a sequence "
                       "times group below 2^25");
   }
-  if (decide(p, device).policy.variant < 0) {
+  Decision d = decide(p, device);
+  if (d.policy.variant < 0) {
     throw Unsupported("q: got head dim " + std::to_string(p.head_dim) + " with " + name(p.k.dtype) +
                       " and " + name(p.v.dtype) +
                       " caches, want a head dim up to 256 and a GPU with 96 KB of shared memory");
   }
+  return d;
+}
+
+}  // namespace
+
+void check_decode_supported(const DecodeProblem& p, const DeviceInfo& device) {
+  decide_supported(p, device);
 }
 
 std::size_t decode_workspace_bytes(const DecodeProblem& p, const DeviceInfo& device) {
-  const Decision d = decide(p, device);
-  return kWorkspaceAlignment + kCounterBytes +
-         static_cast<std::size_t>(d.slots * d.plan.slot_floats) * sizeof(float);
+  return bytes_of(decide(p, device));
 }
 
 void launch_decode(const DecodeProblem& p, void* workspace, std::size_t bytes,
                    const DeviceInfo& device) {
   if (p.batch == 0 || p.total_q == 0 || p.max_q == 0 || p.num_kv_heads == 0) return;
-  check_decode_supported(p, device);
-  Decision d = decide(p, device);
-  const std::size_t need = decode_workspace_bytes(p, device);
+  Decision d = decide_supported(p, device);
+  const std::size_t need = bytes_of(d);
   if (bytes < need) {
     throw InvalidArgument("workspace: got " + std::to_string(bytes) + " bytes, want at least " +
                           std::to_string(need));
