@@ -153,10 +153,14 @@ Tensor Arrays::import_exchange(nb::handle object, const char* name, const Produc
   if (producer.is_neg != nullptr) check_sign(object, producer.is_neg, t, written, name);
   if (t.device.type != DeviceType::kCuda) return t;
 
-  void* current = nullptr;
-  if (api.current_work_stream(kDLCUDA, t.device.index, &current) != 0) throw nb::python_error();
-  meet_stream(current);
-  if (plain_default(current) == plain_default(stream_)) return t;
+  // Asked once for a library and device: nothing in a call changes it.
+  if (asked_ != &api || asked_device_ != t.device.index) {
+    if (api.current_work_stream(kDLCUDA, t.device.index, &current_) != 0) throw nb::python_error();
+    asked_ = &api;
+    asked_device_ = t.device.index;
+  }
+  meet_stream(current_);
+  if (plain_default(current_) == plain_default(stream_)) return t;
   if (!producer.is_torch) return import_dlpack(object, name, producer);
   if (!torch_waited_) {
     helper("wait_for_torch")(t.device.index, dlpack_stream(stream_));

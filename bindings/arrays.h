@@ -42,6 +42,10 @@ class Arrays {
   bool has_stream_ = false;
   bool torch_waited_ = false;
   void* stream_ = nullptr;
+  // Whose current stream was asked for last, and what it is.
+  const DLPackExchangeAPI* asked_ = nullptr;
+  int asked_device_ = -1;
+  void* current_ = nullptr;
   std::vector<nanobind::object> kept_;
 };
 

@@ -77,15 +77,16 @@ void check_mask_width(const DecodeArgs& a, std::int64_t largest_m) {
   const Tensor& t = *a.draft_mask;
   const std::int64_t words = largest_m / 32 + (largest_m % 32 != 0);
   const std::int64_t columns = saturating_product(32, words);
+  const bool right = t.dtype == DType::kUInt32 ? t.shape[1] == words
+                                               : t.shape[1] == largest_m || t.shape[1] == columns;
+  if (right) return;
   const std::string of = a.max_seqlen_q ? "max_seqlen_q = " : "the largest m = ";
   if (t.dtype == DType::kUInt32) {
-    if (t.shape[1] == words) return;
     throw_argument("draft_mask", "shape " + shape_text(t),
                    "rows of " + std::to_string(words) +
                        (words == 1 ? " word for " : " words for ") + of +
                        std::to_string(largest_m));
   }
-  if (t.shape[1] == largest_m || t.shape[1] == columns) return;
   throw_argument("draft_mask", "shape " + shape_text(t),
                  "a width of " + std::to_string(largest_m) + " or " + std::to_string(columns) +
                      " for " + of + std::to_string(largest_m));

@@ -48,11 +48,11 @@ void check_cuda_rows(const char* name, const Tensor& t) {
   check_alignment(name, t, align);
   for (int i = 0; i + 1 < t.ndim; ++i) {
     if (t.shape[i] <= 1) continue;
-    const std::string got = "strides " + strides_text(t) + " of " + describe(t);
-    if (t.strides[i] <= 0) throw_argument(name, got, "positive strides on CUDA");
-    if (t.strides[i] * bytes % align != 0) {
-      throw_argument(name, got, "rows aligned to " + std::to_string(align) + " bytes on CUDA");
-    }
+    if (t.strides[i] > 0 && t.strides[i] * bytes % align == 0) continue;
+    throw_argument(name, "strides " + strides_text(t) + " of " + describe(t),
+                   t.strides[i] <= 0
+                       ? "positive strides on CUDA"
+                       : "rows aligned to " + std::to_string(align) + " bytes on CUDA");
   }
 }
 
