@@ -102,6 +102,7 @@ function(pagedecode_cuda_objects name architectures)
   target_include_directories(${name} PRIVATE include src)
   target_link_libraries(${name} PRIVATE pagedecode_cutlass CUDA::cudart_static)
   target_compile_definitions(${name} PRIVATE
+    PAGEDECODE_RACECHECK=$<BOOL:${PAGEDECODE_RACECHECK}>
     PAGEDECODE_TEST_DELAYS=$<BOOL:${PAGEDECODE_TEST_DELAYS}>)
   pagedecode_own_code(${name})
   target_sources(pagedecode PRIVATE $<TARGET_OBJECTS:${name}>)

@@ -86,10 +86,7 @@ def test_very_negative_and_very_positive_logits(device_backend):
 
 
 def test_visible_nan_and_inf_are_not_hidden(device_backend):
-    """Poison that a row does see must show: K NaN -> all NaN, V Inf -> Inf in its column.
-
-    On CUDA an Inf of V that only some rows of a tile see may show as NaN.
-    """
+    """Poison that a row does see must show: K NaN -> all NaN, V Inf -> Inf in its column."""
     args = make_case(np.random.default_rng(0), lens=((2, 5), (2, 5)), page=8, heads=(2, 2))
     first, second = args["block_table"][:2, 0]
     args["k_cache"][first, 0, 0, 3] = np.nan
@@ -97,10 +94,9 @@ def test_visible_nan_and_inf_are_not_hidden(device_backend):
     result = run(device_backend, args)
     assert np.isnan(result.out[:2, :2].astype(float)).all() and np.isnan(result.lse[:2, :2]).all()
     assert np.isfinite(result.out[:2, 2:].astype(float)).all()
-    column = result.out[2:, 2:, 7].astype(float)
-    on_cuda = device_backend.device == "cuda"
-    assert (np.isposinf(column) | (np.isnan(column) & on_cuda)).all()
-    assert np.isfinite(result.lse[2:]).all()
+    assert np.isposinf(result.out[2:, 2:, 7].astype(float)).all()
+    others = np.delete(result.out[2:, 2:], 7, axis=-1)
+    assert np.isfinite(others.astype(float)).all() and np.isfinite(result.lse[2:]).all()
 
 
 def test_nothing_but_empty_arrays(backend):
@@ -167,14 +163,17 @@ def test_positions_far_away(device_backend):
         assert got.same_bits(want), far
 
 
-def test_infinite_sinks():
+def test_infinite_sinks(device_backend):
     """All the weight is the sink's: out 0, LSE inf; the other heads are as without."""
-    for splits in (1, 3):
-        args = make_case(np.random.default_rng(5), lens=((2, 200), (1, 0)), sinks=True)
-        want = run(BACKENDS["numpy"], args, num_splits=splits)
-        args["sinks"][1] = np.inf
-        got = run(BACKENDS["numpy"], args, num_splits=splits)
-        assert (got.out[:, 1] == 0).all() and (got.lse[:, 1] == np.inf).all()
-        others = np.arange(len(args["sinks"])) != 1
-        assert backends.bits_equal(got.out[:, others], want.out[:, others])
-        assert backends.bits_equal(got.lse[:, others], want.lse[:, others])
+    for splits in (1, 3, None):
+        for dim in (64, 128):
+            args = make_case(
+                np.random.default_rng(5), lens=((2, 200), (1, 0)), sinks=True, head_dim=dim
+            )
+            want = run(device_backend, args, num_splits=splits)
+            args["sinks"][1] = np.inf
+            got = run(device_backend, args, num_splits=splits)
+            assert (got.out[:, 1] == 0).all() and (got.lse[:, 1] == np.inf).all()
+            others = np.arange(len(args["sinks"])) != 1
+            assert backends.bits_equal(got.out[:, others], want.out[:, others])
+            assert backends.bits_equal(got.lse[:, others], want.lse[:, others])

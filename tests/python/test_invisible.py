@@ -41,6 +41,7 @@ OPTIONS = {
     "scales": dict(k_scale="heads", v_scale="heads"),
 }
 TYPES = [(F16, F16), (BF16, BF16), (F32, F32), (F16, E4M3), (BF16, E4M3), (F16, BF16), (BF16, F32)]
+SHAPES = [(64, 8), (128, 16)]  # (head dim, page)
 FILLS = (0x00, 0xFF, 0x7F, 0x7C, 0x80)  # 0x7C7C.. is Inf or NaN in every float type here or large
 
 
@@ -58,11 +59,12 @@ def refill(args, byte, names=("k_cache", "v_cache")):
     return changed
 
 
+@pytest.mark.parametrize("dim", [32, 128])
 @pytest.mark.parametrize("dtype", [F16, BF16, F32, E4M3, E5M2, I8], ids=str)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_slots_that_no_row_sees(device_backend, name, dtype):
+def test_slots_that_no_row_sees(device_backend, name, dtype, dim):
     q_dtype = dtype if dtype in (F16, BF16, F32) else F16
-    options = dict(OPTIONS[name], lens=LENS, q_dtype=q_dtype, k_dtype=dtype, head_dim=32)
+    options = dict(OPTIONS[name], lens=LENS, q_dtype=q_dtype, k_dtype=dtype, head_dim=dim)
     if not device_backend.takes(Case("", options)):
         return
     args = make_case(np.random.default_rng(41), poisoned=False, heads=(2, 3), **options)
@@ -97,53 +99,52 @@ def test_table_entries_past_the_length(backend, dtype, csr):
         assert got.same_bits(want), bad
 
 
-def test_prefix_keys_outside_one_rows_window(device_backend):
+@pytest.mark.parametrize("dim, page", SHAPES)
+def test_prefix_keys_outside_one_rows_window(each_kernel, dim, page):
     """A key that the first row still sees and the next does not: NaN there touches the first
     only."""
     for q_dtype, dtype in TYPES:
-        options = dict(q_dtype=q_dtype, k_dtype=dtype, heads=(2, 6), window_left=6, page=8)
-        if not device_backend.takes(Case("", options)):
+        options = dict(q_dtype=q_dtype, k_dtype=dtype, heads=(2, 6), window_left=6, page=page)
+        options["head_dim"] = dim
+        if not each_kernel.takes(Case("", options)):
             continue
         args = make_case(np.random.default_rng(3), lens=((4, 40), (3, 50)), **options)
-        clean = run(device_backend, args)
+        clean = run(each_kernel, args)
         seq = plan_of(args)[0]
         key = 36 - 6  # the window start of row 0 of sequence 0
         assert seq.visible[:, key].tolist() == [True, False, False, False]
         for name in ("k_cache", "v_cache"):
             cache = args[name].copy()
-            cache[seq.slots[key] // 8, seq.slots[key] % 8] = np.nan
-            got = run(device_backend, args, **{name: cache})
+            cache[seq.slots[key] // page, seq.slots[key] % page] = np.nan
+            got = run(each_kernel, args, **{name: cache})
             assert np.isnan(got.out[0].astype(float)).all()
             assert got.rows(slice(1, None)).same_bits(clean.rows(slice(1, None)))
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("splits", [None, 3])
-def test_draft_keys_of_siblings(numpy_backend, packed, splits):
-    """On the CPU a draft key may hold NaN and Inf for those rows that do not see it."""
+@pytest.mark.parametrize("dim, page", SHAPES)
+def test_draft_keys_of_siblings(each_kernel, packed, splits, dim, page):
+    """A draft key may hold NaN and Inf for those rows that do not see it."""
     mask = np.eye(5, dtype=bool)
     mask[:, 0] = True
     for q_dtype, dtype in TYPES:
-        args = make_case(
-            np.random.default_rng(3),
-            lens=((5, 21), (5, 5)),
-            heads=(2, 8),
-            page=8,
-            q_dtype=q_dtype,
-            k_dtype=dtype,
-        )
+        options = dict(q_dtype=q_dtype, k_dtype=dtype, heads=(2, 8), page=page, head_dim=dim)
+        if not each_kernel.takes(Case("", options)):
+            continue
+        args = make_case(np.random.default_rng(3), lens=((5, 21), (5, 5)), **options)
         args["draft_mask"] = np.concatenate([mask, mask])
         if packed:
             args["draft_mask"] = pack_mask(args["draft_mask"], np.random.default_rng(0))
-        clean = run(numpy_backend, args, num_splits=splits)
+        clean = run(each_kernel, args, num_splits=splits)
         seq = plan_of(args)[0]
         for name, bad in (("k_cache", np.nan), ("v_cache", np.nan), ("v_cache", np.inf)):
             if dtype == E4M3 and bad == np.inf:
                 continue
             cache = args[name].copy()
             at = seq.slots[16 + 2]
-            cache[at // 8, at % 8] = bad
-            got = run(numpy_backend, args, num_splits=splits, **{name: cache})
+            cache[at // page, at % page] = bad
+            got = run(each_kernel, args, num_splits=splits, **{name: cache})
             assert not np.isfinite(got.out[2].astype(float)).any()
             for row in (0, 1, 3, 4, *range(5, 10)):
                 assert got.rows(slice(row, row + 1)).same_bits(clean.rows(slice(row, row + 1)))
@@ -166,25 +167,22 @@ def test_finite_draft_keys_of_siblings(device_backend):
             assert got.rows(others).same_bits(clean.rows(others))
 
 
-def test_causal_future_keys(numpy_backend):
-    """Draft keys after a row's own, NaN: rows before them are bit-equal (CPU)."""
+@pytest.mark.parametrize("dim, page", SHAPES)
+def test_causal_future_keys(each_kernel, dim, page):
+    """Draft keys after a row's own, NaN: rows before them are bit-equal."""
     for q_dtype, dtype in TYPES:
-        args = make_case(
-            np.random.default_rng(3),
-            lens=((4, 24), (4, 4), (40, 90)),
-            heads=(2, 4),
-            page=8,
-            q_dtype=q_dtype,
-            k_dtype=dtype,
-        )
-        clean = run(numpy_backend, args)
+        options = dict(q_dtype=q_dtype, k_dtype=dtype, heads=(2, 4), page=page, head_dim=dim)
+        if not each_kernel.takes(Case("", options)):
+            continue
+        args = make_case(np.random.default_rng(3), lens=((4, 24), (4, 4), (40, 90)), **options)
+        clean = run(each_kernel, args)
         for b, key, row in ((0, 22, 2), (1, 1, 5), (2, 60, 18)):
             at = plan_of(args)[b].slots[key]
             blind = np.r_[0:row, 4 * (b + 1) if b < 2 else 48 : 48]
             for name in ("k_cache", "v_cache"):
                 cache = args[name].copy()
-                cache[at // 8, at % 8] = np.nan
-                got = run(numpy_backend, args, **{name: cache})
+                cache[at // page, at % page] = np.nan
+                got = run(each_kernel, args, **{name: cache})
                 assert np.isnan(got.out[row].astype(float)).all()
                 assert got.rows(blind).same_bits(clean.rows(blind))
 

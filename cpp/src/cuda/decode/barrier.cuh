@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "cuda/thread.cuh"
+
 namespace pagedecode::cuda {
 
 struct Barrier {
@@ -42,6 +44,20 @@ struct Barrier {
 #endif
   }
 };
+
+// Arrivals of a warp that gives a stage back: one lane's, after the warp's barrier, which puts the
+// other lanes' reads before it. racecheck does not see that order (tests/cpp/cuda/barrier_race.cu):
+// in a build for it (PAGEDECODE_RACECHECK) every lane arrives.
+#if defined(PAGEDECODE_RACECHECK) && PAGEDECODE_RACECHECK
+inline constexpr int kWarpArrivals = 32;
+#else
+inline constexpr int kWarpArrivals = 1;
+#endif
+
+__device__ __forceinline__ void arrive_as_warp(Barrier& barrier) {
+  __syncwarp();
+  if (kWarpArrivals == 32 || lane_index() == 0) barrier.arrive();
+}
 
 // A barrier of some of a block's warps.
 __device__ __forceinline__ void named_sync(int id, int threads) {

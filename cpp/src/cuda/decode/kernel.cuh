@@ -67,7 +67,7 @@ __device__ __forceinline__ void consume(const BlockState<Traits>& b, const Work&
     // With one row and no window or mask, no key that exists is hidden.
     wait_v();
     if (w.m > 1 || p.window_left >= 0 || p.draft_mask.kind != MaskKind::kNone) {
-      take_out_nonfinite(v_type, hidden, v_tile, mainloop, [&] { b.sync_team(); });
+      take_out_nonfinite(v_type, hidden, v_tile, rS, mainloop, [&] { b.sync_team(); });
     }
   }
   wait_v();
@@ -129,8 +129,7 @@ __device__ __forceinline__ void consume_all(const BlockState<Traits>& b) {
       bool holds_k = true;
       bool waited = false;
       auto leave_k = [&] {
-        __syncwarp();
-        if (lane_index() == 0) b.empty_k(stage).arrive();
+        arrive_as_warp(b.empty_k(stage));
         holds_k = false;
       };
       auto wait_v = [&] {
@@ -150,8 +149,7 @@ __device__ __forceinline__ void consume_all(const BlockState<Traits>& b) {
       }
       if (holds_k) leave_k();
       wait_v();
-      __syncwarp();
-      if (lane_index() == 0) b.empty_v(stage).arrive();
+      arrive_as_warp(b.empty_v(stage));
       ring.advance(plan.stages);
     } while (!last);
 

@@ -2,10 +2,11 @@
 //
 // NaN and infinities in V under a mask. A masked probability is 0, but 0 times NaN is NaN: in a
 // tile that some row sees in part, V's non-finite elements are set to zero in shared memory before
-// the product, and the rows that do see such a key become NaN. (In tiles that every row sees, the
-// product itself spreads them, column by column.)
+// the product, and what they add to the rows that see them is added to their columns by hand. (In
+// tiles that every row sees, the product itself does that, with the same result.)
 #pragma once
 
+#include "cuda/decode/load_q.cuh"
 #include "cuda/decode/mainloop.cuh"
 
 namespace pagedecode::cuda {
@@ -26,12 +27,82 @@ __device__ __forceinline__ std::uint32_t nonfinite_elements(DType type, std::uin
   }
 }
 
+// The elements of a word: two of 16 bits, or, with kBytes, four.
+template <bool kBytes>
+__device__ __forceinline__ void elements_of(DType type, std::uint32_t word,
+                                            float (&x)[kBytes ? 4 : 2]) {
+  if constexpr (kBytes) {
+    const std::uint32_t in[1] = {word};
+    std::uint32_t out[2];
+    half2_from_bytes<1>(type, in, out);
+    const float2 low = float2_from(DType::kFloat16, out[0]);
+    const float2 high = float2_from(DType::kFloat16, out[1]);
+    x[0] = low.x, x[1] = low.y, x[2] = high.x, x[3] = high.y;
+  } else {
+    const float2 both = float2_from(type, word);
+    x[0] = both.x, x[1] = both.y;
+  }
+}
+
+// Adds p * v to the accumulators of the rows that see them, for the elements of V that are not
+// finite: those of the step's keys in `keys`. `rS` holds p in float32.
+template <class Traits, class RS>
+__device__ __forceinline__ void spread_nonfinite(DType type, std::uint32_t hidden,
+                                                 std::uint32_t keys, const std::uint8_t* tile,
+                                                 const RS& rS, Mainloop<Traits>& mainloop) {
+  using Element = typename Traits::Element;
+  constexpr int kCols = Traits::kStepKeys / 4;
+  constexpr float kHidden = -1.0f;
+  const typename Traits::KvLayout layout;
+  const int t = lane_index() % 4;
+#pragma unroll 1
+  for (; keys != 0; keys &= keys - 1) {
+    const int key = __ffs(keys) - 1;
+    // The key's column in the threads that hold it, one of the four of each row.
+    const int column = key / 8 * 2 + key % 2;
+    float weight[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float p = kHidden;
+#pragma unroll
+      for (int c = 0; c < kCols; ++c) {
+        if (c != column || (hidden >> (r * kCols + c) & 1)) continue;
+        // As the product would take it: 0 times infinity is NaN there, too.
+        p = static_cast<float>(static_cast<Element>(rS(cute::make_coord(c % 2, r), 0, c / 2)));
+      }
+      weight[r] = __shfl_sync(~0u, p, key % 8 / 2, 4);
+    }
+#pragma unroll
+    for (int j = 0; j < Traits::kUnits / 8; ++j) {
+      std::uint32_t word =
+          *reinterpret_cast<const std::uint32_t*>(tile + 2 * layout(key, 8 * j + 2 * t));
+      word &= nonfinite_elements(type, word);
+      if (word == 0) continue;
+      constexpr int kElements = Traits::kBytes ? 4 : 2;
+      float x[kElements];
+      elements_of<Traits::kBytes>(type, word, x);
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) {
+        // See output_column.
+        const int e = Traits::kBytes ? i / 2 : i;
+        const int n = Traits::kBytes ? 2 * j + i % 2 : j;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          if (weight[r] == kHidden) continue;
+          float& o = mainloop.rO(cute::make_coord(e, r), 0, n);
+          o = fmaf(weight[r], x[i], o);
+        }
+      }
+    }
+  }
+}
+
 // `tile`: V of a step, of a type as it lies in shared memory; `hidden` as of hidden_by_ranges.
 // `sync` is a barrier of the warps that read the tile; all of them call this with the same one.
-template <class Traits, class Sync>
+template <class Traits, class RS, class Sync>
 __device__ __forceinline__ void take_out_nonfinite(DType type, std::uint32_t hidden,
-                                                   std::uint8_t* tile, Mainloop<Traits>& mainloop,
-                                                   Sync&& sync) {
+                                                   std::uint8_t* tile, const RS& rS,
+                                                   Mainloop<Traits>& mainloop, Sync&& sync) {
   constexpr int kWords = Traits::kStepKeys * Traits::kRowBytes / 4;
   constexpr int kRowWords = Traits::kRowBytes / 4;
   // Words of an 8-row block lie in atoms of 8 rows by up to 128 bytes.
@@ -46,22 +117,7 @@ __device__ __forceinline__ void take_out_nonfinite(DType type, std::uint32_t hid
   }
   keys = __reduce_or_sync(~0u, keys);
   if (keys == 0) return;
-  constexpr int kCols = Traits::kStepKeys / 4;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    bool sees = false;
-#pragma unroll
-    for (int c = 0; c < kCols; ++c) {
-      sees |= (keys >> fragment_key(c) & 1) && !(hidden >> (r * kCols + c) & 1);
-    }
-    const std::uint32_t who = __ballot_sync(~0u, sees) >> (lane / 4 * 4) & 0xf;
-    if (who == 0) continue;
-#pragma unroll
-    for (int n = 0; n < Traits::kHeadDim / 8; ++n) {
-      mainloop.rO(cute::make_coord(0, r), 0, n) = NAN;
-      mainloop.rO(cute::make_coord(1, r), 0, n) = NAN;
-    }
-  }
+  spread_nonfinite<Traits>(type, hidden, keys, tile, rS, mainloop);
   sync();  // everyone has looked
 #pragma unroll 1
   for (int i = lane; i < kWords; i += 32) words[i] &= ~nonfinite_elements(type, words[i]);

@@ -57,8 +57,8 @@ struct BlockState {
     for (int stage = 0; stage < plan.stages; ++stage) {
       full_k(stage).init(32);
       full_v(stage).init(32);
-      empty_k(stage).init(kWarps);
-      empty_v(stage).init(kWarps);
+      empty_k(stage).init(kWarps * kWarpArrivals);
+      empty_v(stage).init(kWarps * kWarpArrivals);
       header(stage).init(1);
     }
   }

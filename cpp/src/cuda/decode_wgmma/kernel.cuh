@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
       // By TMA one lane arrives; else all do, and one more has told of bad pages.
       shared.full_k[i].init(Traits::kTma ? 1 : 33);
       shared.full_v[i].init(Traits::kTma ? 1 : 32);
-      shared.empty_k[i].init(kWarps);
-      shared.empty_v[i].init(kWarps);
+      shared.empty_k[i].init(kWarps * kWarpArrivals);
+      shared.empty_v[i].init(kWarps * kWarpArrivals);
     }
     for (int i = 0; i < kWgmmaWorks; ++i) {
       shared.full_work[i].init(1);

@@ -75,6 +75,7 @@ class WgmmaLoader {
 
   __device__ __forceinline__ void hand_over(const Work& w) {
     shared_.empty_work[works_.stage].wait(works_.parity ^ 1);
+    test_delay();
     if (lane() == 0) {
       shared_.works[works_.stage] = w;
       shared_.full_work[works_.stage].arrive();
@@ -135,6 +136,7 @@ class WgmmaLoader {
       }
     }
     shared_.empty_k[stage].wait(ring_.parity ^ 1);
+    test_delay();
     if (lane() == 0) {
       shared_.bad[stage] = bad_keys;
       expect(shared_.full_k[stage]);
@@ -203,6 +205,7 @@ class WgmmaLoader {
       const RowPages now = pages.next();
       const int stage = ring_.stage;
       shared_.empty_k[stage].wait(ring_.parity ^ 1);
+      test_delay();
       const std::uint64_t bad = now.bad_keys();
       if (lane() == 0) {
         shared_.bad[stage] = bad;
@@ -222,6 +225,7 @@ class WgmmaLoader {
       const RowPages now = pages.next();
       const int stage = ring_.stage;
       shared_.empty_v[stage].wait(ring_.parity ^ 1);
+      test_delay();
       copy_rows<Traits>(p_.v, w.head, now, hint_, shared_.kv[stage][1]);
       shared_.full_v[stage].arrive_after_copies();
       ring_.advance(Traits::kStages);

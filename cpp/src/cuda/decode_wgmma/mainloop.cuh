@@ -100,7 +100,7 @@ struct WgmmaMainloop {
       const int v_stage = ring.stage;
       wait_full(shared.full_v[v_stage], ring.parity);
       ring.advance(Traits::kStages);
-      if (partly) clean_values<Traits>(p, w, key0, s, shared.kv[v_stage][1], p_address);
+      if (partly) clean_values<Traits>(w, key0, shared.kv[v_stage][1], shared.p[buffer], *this);
       start_outputs(v_stage, p_buffer);
       if constexpr (kApart) finish_products(-1, v_stage);
       key0 += kWgmmaKeys;
@@ -120,14 +120,12 @@ struct WgmmaMainloop {
  private:
   __device__ __forceinline__ static void wait_full(Barrier& full, std::uint32_t parity) {
     full.wait(parity);
+    test_delay();
     // What cp.async wrote is made visible to wgmma by each thread that waited for it.
     if constexpr (!Traits::kTma && !Traits::kBytes) fence_async();
   }
 
-  __device__ __forceinline__ void leave(Barrier& empty) {
-    __syncwarp();
-    if (lane_index() == 0) empty.arrive();
-  }
+  __device__ __forceinline__ void leave(Barrier& empty) { arrive_as_warp(empty); }
 
   __device__ __forceinline__ void fence_outputs() {
 #pragma unroll

@@ -97,17 +97,19 @@ __device__ __forceinline__ void apply_rules(const DecodeProblem& p, const Plan& 
 }
 
 // V of a tile that some row sees in part, before its product. Rows of no key of the work become
-// zero. What is not finite in the others becomes zero, too, and P of the rows that see such a key
-// becomes NaN: 0 x NaN would reach the rows that do not. Ends ready for wgmma.
-template <class Traits>
-__device__ __forceinline__ void clean_values(const DecodeProblem& p, const Work& w, int key0,
-                                             const float (&s)[Traits::kRows / 2], std::uint8_t* v,
-                                             std::uint32_t p_address) {
+// zero. What is not finite in the others becomes zero, too, since 0 x NaN would reach the rows that
+// do not see it; what it adds to the rows that do is added to their columns by hand. `p_tile`: P of
+// the tile. Ends ready for wgmma.
+template <class Traits, class Mainloop>
+__device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8_t* v,
+                                             std::uint8_t* p_tile, Mainloop& mainloop) {
+  const DecodeProblem& p = mainloop.p;
   // With one row and no window or mask, no key that exists is hidden.
   const bool hidden = w.m > 1 || p.window_left >= 0 || p.draft_mask.kind != MaskKind::kNone;
   if (!hidden && key0 >= w.begin && key0 + kWgmmaKeys <= w.end) return;
   constexpr int kChunks = Traits::kTileBytes / 16;
   constexpr int kRowChunks = Traits::kPartBytes / 16;
+  const DType type = Traits::type_of(p.v);
   const auto key_of = [&](int chunk) { return key0 + chunk / kRowChunks % kWgmmaKeys; };
   auto* chunks = reinterpret_cast<uint4*>(v);
   bool found = false;
@@ -117,38 +119,78 @@ __device__ __forceinline__ void clean_values(const DecodeProblem& p, const Work&
       chunks[i] = uint4{0, 0, 0, 0};
     } else if (hidden) {
       const uint4 x = chunks[i];
-      found |= (nonfinite_elements(p.v.dtype, x.x) | nonfinite_elements(p.v.dtype, x.y) |
-                nonfinite_elements(p.v.dtype, x.z) | nonfinite_elements(p.v.dtype, x.w)) != 0;
+      found |= (nonfinite_elements(type, x.x) | nonfinite_elements(type, x.y) |
+                nonfinite_elements(type, x.z) | nonfinite_elements(type, x.w)) != 0;
     }
   }
   fence_async();
   if (!any_of_consumers(found)) return;
 
-  auto* words = reinterpret_cast<std::uint32_t*>(v);
+  constexpr int kOwn = Traits::kRows / 4;
   constexpr int kWords = Traits::kPartBytes / 4;
-#pragma unroll 1
+  constexpr std::uint16_t kHidden = 0x8000;  // -0: no probability is that
+  auto* words = reinterpret_cast<std::uint32_t*>(v);
+  const int warp = thread_index() / 32;
+  const int lane = lane_index();
+  // P of this thread's row i for a token of the tile.
+  const auto probability = [&](int i, int token) {
+    return reinterpret_cast<std::uint16_t*>(p_tile + i / 2 * 1024 + token * 16 + lane % 4 * 4) +
+           i % 2;
+  };
+  // Bits of each warp's 16 keys that hold something not finite; there, P tells who does not see it.
+  auto* keys_of_warp = reinterpret_cast<std::uint32_t*>(mainloop.shared.by_warp);
+  std::uint32_t keys = 0;
+#pragma unroll
   for (int z = 0; z < 2; ++z) {
-    const int token = thread_index() / 32 * 16 + lane_index() / 4 + 8 * z;
+    const int token = warp * 16 + lane / 4 + 8 * z;
     bool bad = false;
 #pragma unroll 1
-    for (int i = 0; i < Traits::kParts * kWords; ++i) {
+    for (int i = lane % 4; i < Traits::kParts * kWords; i += 4) {
       const int at = i / kWords * (kWgmmaKeys * kWords) + token * kWords + i % kWords;
-      bad |= nonfinite_elements(p.v.dtype, words[at]) != 0;
+      bad |= nonfinite_elements(type, words[at]) != 0;
     }
-    if (!bad) continue;
+    keys |= __reduce_or_sync(~0u, bad ? 1u << (lane / 4 + 8 * z) : 0u);
+    if (keys >> (lane / 4 + 8 * z) & 1) {
 #pragma unroll
-    for (int i = 0; i < Traits::kRows / 4; ++i) {
-      const float x = z == 0 ? s[i / 2 * 4 + i % 2] : s[i / 2 * 4 + 2 + i % 2];
-      if (x == -INFINITY) continue;
-      asm volatile("st.shared.u16 [%0], %1;" ::"r"(p_address + i / 2 * 1024 + z * 128 + i % 2 * 2),
-                   "h"(static_cast<std::uint16_t>(0x7fff))
-                   : "memory");
+      for (int i = 0; i < kOwn; ++i) {
+        if (mainloop.s[i / 2 * 4 + 2 * z + i % 2] == -INFINITY) *probability(i, token) = kHidden;
+      }
+    }
+  }
+  if (lane == 0) keys_of_warp[warp] = keys;
+  sync_consumers();
+#pragma unroll 1
+  for (int from = 0; from < kWarps; ++from) {
+#pragma unroll 1
+    for (keys = keys_of_warp[from]; keys != 0; keys &= keys - 1) {
+      const int token = from * 16 + __ffs(keys) - 1;
+#pragma unroll
+      for (int h = 0; h < Traits::kBlocks; ++h) {
+#pragma unroll
+        for (int z = 0; z < 2; ++z) {
+          const int byte = (64 * h + Mainloop::element_of(2 * z)) * (Traits::kBytes ? 1 : 2);
+          const std::uint8_t* at = v + byte / Traits::kPartBytes * Traits::kPartTile +
+                                   Traits::place(token, byte % Traits::kPartBytes / 16) + byte % 16;
+          const std::uint32_t bits =
+              Traits::kBytes ? *at : *reinterpret_cast<const std::uint16_t*>(at);
+          if (nonfinite_elements(type, bits) == 0) continue;
+          const float x = float_from(type, at);
+#pragma unroll
+          for (int i = 0; i < kOwn; ++i) {
+            const std::uint16_t* weight = probability(i, token);
+            if (*weight == kHidden) continue;
+            float& o = mainloop.o[h][i / 2 * 4 + 2 * z + i % 2];
+            // As the product would take it: 0 times infinity is NaN there, too.
+            o = fmaf(float_from(Traits::kVariant.element, weight), x, o);
+          }
+        }
+      }
     }
   }
   sync_consumers();  // everyone has looked
 #pragma unroll 1
   for (int i = thread_index(); i < kChunks * 4; i += kWgmmaConsumers) {
-    words[i] &= ~nonfinite_elements(p.v.dtype, words[i]);
+    words[i] &= ~nonfinite_elements(type, words[i]);
   }
   fence_async();
   sync_consumers();
