@@ -18,6 +18,10 @@ OPTIONS = {
     "splits": dict(num_splits=7),
     "invariant": dict(batch_invariant=True),
     "rope": dict(rope=True),
+    "d128": dict(head_dim=128, heads=(2, 4), q_dtype=BF16),
+    "d128-32-rows": dict(head_dim=128, heads=(2, 8), window_left=100),
+    "d128-fp8": dict(head_dim=128, heads=(2, 4), k_dtype=E4M3, k_scale="heads", v_scale="heads"),
+    "d128-splits": dict(head_dim=128, num_splits=5, sinks=True),
 }
 
 
@@ -58,7 +62,7 @@ def load(static, args):
 
 @pytest.mark.parametrize("own_workspace", [False, True])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_graph_replays_with_other_lengths(name, own_workspace):
+def test_graph_replays_with_other_lengths(kernel, name, own_workspace):
     """Captured once; each replay equals the eager call bit for bit, and the reference."""
     import torch
 
@@ -135,6 +139,35 @@ def test_graph_of_all_operations():
         assert torch.equal(a[:total], b[:total])
     for name, x in zip(("k_cache", "v_cache"), after, strict=True):
         assert bits_equal(BACKEND.back(static[name]), BACKEND.back(x))
+
+
+def device_work(call):
+    """The names of the kernels, copies and fills that a call puts on the device."""
+    import torch
+
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        call()
+        torch.cuda.synchronize()
+    return [e.name for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_call_is_one_kernel(kernel, name):
+    """Schedule, attention and merge in one launch; nothing is copied, converted or cleared."""
+    import torch
+
+    import pagedecode
+
+    args = make_step(2, [(2, 40), (1, 17), (3, 1000), (0, 5)], OPTIONS[name])
+    given = convert(BACKEND, args)
+    given["out"] = torch.empty_like(given["q"])
+    pagedecode.decode(**given)  # makes the workspace
+    if not device_work(lambda: torch.zeros(3, device="cuda")):
+        pytest.skip("torch's profiler sees no kernels here (CUPTI may need privileges)")
+    work = device_work(lambda: pagedecode.decode(**given))
+    print(work)
+    assert len(work) == 1 and "decode" in work[0], work
 
 
 def test_nothing_waits():

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from backends import BACKENDS, CPU, Guarded, convert
+from backends import BACKENDS, CPU, GPU, Guarded, convert
 from cases import LENS, make_case
 from isolated import python
 from reference import Pages, slots_reference
@@ -189,6 +189,24 @@ def test_page_ids_whose_slots_do_not_fit(name, page):
             slots(backend, (np.array([[page]]), lens, cu), page_size=4)
     got = backend.back(slots(backend, (np.array([[2**31 - 1]]), lens, cu), page_size=4))
     assert got.tolist() == [4 * (2**31 - 1) + i for i in range(3)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", GPU)
+def test_what_leads_nowhere_is_no_slot_on_cuda(name):
+    """Page ids whose slots do not fit, lengths and offsets out of range: -1, and no overflow."""
+    backend, far = BACKENDS[name], np.iinfo(np.int64)
+    table = np.array([[5, 2**62], [far.max, far.min], [7, 3], [1, 1], [2**61 - 2, 0]])
+    lens = np.array([8, 5, far.max, far.min, 4])
+    cu = np.array([0, 8, 13, 15, 17, 21])
+    got = backend.back(slots(backend, (table, lens, cu), page_size=4, total_q=22))
+    last = [4 * (2**61 - 2) + i for i in range(4)]
+    assert got.tolist() == [20, 21, 22, 23, *[-1] * 13, *last, -1]
+    for bad in ([far.min] * 6, [far.max] * 6, [0, far.max, 3, far.min, 9, 10], [9, 7, 5, 3, 2, 1]):
+        got = backend.back(slots(backend, (table, lens, np.array(bad)), page_size=4, total_q=22))
+        assert got.shape == (22,) and (got >= -1).all()
+    got = backend.back(slots(backend, (table, lens, cu), page_size=2**31 - 1, total_q=22))
+    assert got[:8].tolist() == [5 * (2**31 - 1) + i for i in range(8)] and (got >= -1).all()
 
 
 def test_totals_that_are_none(numpy_backend):

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -14,6 +15,9 @@
 
 #include "cuda/decode/launch.h"
 #include "cuda/decode_case.h"
+#include "cuda/decode_wgmma/launch.h"
+#include "cuda/variants.h"
+#include "environment.h"
 
 namespace pagedecode::test {
 namespace {
@@ -25,14 +29,18 @@ class Decode : public ::testing::Test {
   }
 };
 
-// Runs, compares, runs again and wants the same bits. PAGEDECODE_TEST_KERNEL: only where the
-// kernel's name begins so.
+// PAGEDECODE_TEST_KERNEL: only calls whose kernel's name begins so.
+bool wanted(const std::string& kernel) {
+  const char* only = std::getenv("PAGEDECODE_TEST_KERNEL");
+  return only == nullptr || kernel.rfind(only, 0) == 0;
+}
+
+// Runs, compares, runs again and wants the same bits.
 void expect_right(const CaseSpec& spec) {
   SCOPED_TRACE(spec.name);
   DecodeCase c(spec);
   const std::string kernel = cuda::explain_decode(c.problem, device_info()).kernel;
-  const char* only = std::getenv("PAGEDECODE_TEST_KERNEL");
-  if (only && kernel.rfind(only, 0) != 0) return;
+  if (!wanted(kernel)) return;
   const CaseResult r = c.run();
   const std::string difference = c.compare(r);
   EXPECT_EQ(difference, "") << kernel;
@@ -431,6 +439,57 @@ TEST_F(Decode, HiddenNaN) {
       expect_right(s);
     }
   }
+}
+
+// Every compiled kernel, on short sequences: the list for compute-sanitizer, whose tools slow a
+// kernel down by a factor of 100 or so (CONTRIBUTING.md).
+TEST_F(Decode, EveryKernelOnce) {
+  const EnvironmentVariable forced("PAGEDECODE_KERNEL");
+  std::set<std::string> missing, met;
+  for (const cuda::Variant& v : cuda::kVariants) missing.insert(std::string("mma_") + v.name);
+  if (cuda::wgmma_is_built() && device_info().cc_major == 9) {
+    for (const cuda::WgmmaVariant& v : cuda::kWgmmaVariants) {
+      missing.insert(std::string("wgmma_") + v.name);
+    }
+  }
+  const DType caches[] = {DType::kBFloat16, DType::kFloat8E4M3, DType::kInt8, DType::kFloat32};
+  for (const char* kernel : {"", "mma"}) {
+    forced.set(kernel);
+    for (DType q : {DType::kBFloat16, DType::kFloat16}) {
+      for (DType cache : caches) {
+        if (q == DType::kFloat16 && size_of(cache) == 1) continue;  // the same as with bfloat16
+        for (int d : {64, 128, 256}) {
+          for (int rows : {1, 3, 5, 12}) {
+            for (int form = 0; form < 8; ++form) {
+              // Pages of 1: wgmma's kernels without TMA.
+              if (form >= 4 && *kernel != '\0') continue;
+              const bool softcap = form % 2;
+              CaseSpec s = base(std::string(kernel) + " d" + std::to_string(d) + " rows " +
+                                std::to_string(rows) + " " + name_of(q) + " " + name_of(cache));
+              s.head_dim = d;
+              s.page_size = form >= 4 ? 1 : 16;
+              s.num_q_heads = 4;
+              s.num_kv_heads = 1;
+              s.q = q;
+              s.k = s.v = cache == DType::kBFloat16 ? q : cache;
+              if (cache == DType::kFloat32) s.k = q, s.v = DType::kFloat8E4M3;  // two kinds
+              s.softcap = softcap ? 5.0f : 0.0f;
+              s.num_splits = form / 2 % 2;  // one: a block walks the ring of its stages round
+              s.m = {1, 0, rows};
+              s.n = {140, 3, 900};
+              DecodeCase c(s);
+              const std::string name = cuda::explain_decode(c.problem, device_info()).kernel;
+              if (!met.insert(name + std::to_string(form)).second) continue;
+              missing.erase(name);
+              if (!wanted(name)) continue;
+              EXPECT_EQ(c.compare(c.run()), "") << name << ", " << s.name;
+            }
+          }
+        }
+      }
+    }
+  }
+  for (const std::string& name : missing) ADD_FAILURE() << name << " was not met";
 }
 
 }  // namespace

@@ -106,7 +106,13 @@ class Twin {
     return reinterpret_cast<T*>(host_.data() + first_);
   }
   std::size_t bytes() const { return host_.size(); }
-  void upload() { must(cudaMemcpy(device_, host_.data(), host_.size(), cudaMemcpyHostToDevice)); }
+  // NOTE: cudaMemcpy from pageable memory may return while the last piece is under way, and streams
+  // that do not block do not wait for it: without the second line replays read what was there
+  // before.
+  void upload() {
+    must(cudaMemcpy(device_, host_.data(), host_.size(), cudaMemcpyHostToDevice));
+    must(cudaDeviceSynchronize());
+  }
   std::vector<std::uint8_t> download() const {
     std::vector<std::uint8_t> copy(host_.size());
     must(cudaMemcpy(copy.data(), device_, copy.size(), cudaMemcpyDeviceToHost));
