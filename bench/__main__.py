@@ -28,6 +28,7 @@ from .measure import measure, release
 from .problem import Problem
 from .providers import PROVIDERS, defaults
 from .sweep import sweep
+from .timing import Repeats
 
 CASE_SETS: dict[str, Callable[[], Iterator[Case]]] = {
     "cpu": cpu,
@@ -36,7 +37,9 @@ CASE_SETS: dict[str, Callable[[], Iterator[Case]]] = {
     "sweep": sweep,
     "smoke": smoke,
 }
-REPEATS = {"sweep": 10}  # replays of a graph, of at least eight calls each
+MOST = Repeats(9, 30, 0.08)  # replays of a CUDA graph: 8 calls of the largest problems take 4 ms
+REPEATS = {"sweep": Repeats(5, 10, 0.03)}
+BEGIN = time.monotonic()
 RESULTS = pathlib.Path(__file__).parent / "results"
 
 
@@ -47,16 +50,17 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--cases", choices=sorted(CASE_SETS), help="default: cpu, or table on cuda")
+    parser.add_argument(
+        "--cases", help=f"of {', '.join(CASE_SETS)}; several with commas; default: cpu or table"
+    )
     parser.add_argument("--only", default="", help="only cases whose name contains this")
+    parser.add_argument("--start", type=int, default=0, help="skip so many cases")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th case")
     parser.add_argument("--providers", help="comma-separated: " + ", ".join(PROVIDERS))
-    parser.add_argument("--repeats", type=int, help="replays of each CUDA graph (30; sweep: 10)")
     parser.add_argument(
         "--stop-after", type=float, metavar="SECONDS", help="start no further case then"
     )
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
-    parser.add_argument("--stem", help="name of the result files; default: from device and cases")
     parser.add_argument("--commit", help="where there is no repository to ask")
     parser.add_argument("--no-plot", action="store_true")
     parser.add_argument("--host", action="store_true", help="host time of a call instead")
@@ -66,11 +70,11 @@ def _options() -> argparse.Namespace:
 
 def _measure_all(options: argparse.Namespace, cases: str, providers: list[str]) -> list[Row]:
     rows: list[Row] = []
-    begin = time.monotonic()
-    repeats = options.repeats or REPEATS.get(cases, 30)
-    chosen = [c for c in CASE_SETS[cases]() if options.only in c.name][:: options.every]
+    repeats = REPEATS.get(cases, MOST)
+    chosen = [c for c in CASE_SETS[cases]() if options.only in c.name]
+    chosen = chosen[options.start :: options.every]
     for case in chosen:
-        if options.stop_after and time.monotonic() - begin > options.stop_after:
+        if options.stop_after and time.monotonic() - BEGIN > options.stop_after:
             print(f"bench: stopped after {len(rows)} of {len(chosen)} cases", file=sys.stderr)
             break
         try:
@@ -89,6 +93,19 @@ def _measure_all(options: argparse.Namespace, cases: str, providers: list[str]) 
     return rows
 
 
+def _run(options: argparse.Namespace, cases: str, providers: list[str]) -> int:
+    where = environment.describe(options.device, options.commit)
+    rows = _measure_all(options, cases, providers)
+    if not rows:
+        print(f"bench: no case of {cases} was measured", file=sys.stderr)
+        return 2
+    gpu = str(where["gpu"]).split()[-1].lower() + "-" if options.device == "cuda" else ""
+    path = options.out / f"{gpu}{cases}.json"
+    print(report.write(path, rows, where, not options.no_plot))
+    # A case that pagedecode itself could not run is an error, after the results are written.
+    return 1 if any(OURS in row["why"] for row in rows) else 0
+
+
 def main() -> int:
     options = _options()
     if options.host:
@@ -102,22 +119,14 @@ def main() -> int:
     if options.device == "cuda" and not torch.cuda.is_available():
         print("bench: --device cuda, but torch sees no GPU", file=sys.stderr)
         return 2
-    cases = options.cases or ("cpu" if options.device == "cpu" else "table")
-    providers = (options.providers or ",".join(defaults(options.device, cases))).split(",")
-    unknown = [n for n in providers if n not in PROVIDERS]
-    if unknown:
-        print(f"bench: unknown providers {unknown}, known {list(PROVIDERS)}", file=sys.stderr)
-        return 2
-    where = environment.describe(options.device, options.commit)
-    rows = _measure_all(options, cases, providers)
-    if not rows:
-        print("bench: no case was measured", file=sys.stderr)
-        return 2
-    gpu = str(where["gpu"]).split()[-1].lower() + "-" if options.device == "cuda" else ""
-    path = options.out / f"{options.stem or gpu + cases}.json"
-    print(report.write(path, rows, where, not options.no_plot))
-    # A case that pagedecode itself could not run is an error, after the results are written.
-    return 1 if any(OURS in row["why"] for row in rows) else 0
+    names = (options.cases or ("cpu" if options.device == "cpu" else "table")).split(",")
+    chosen = options.providers.split(",") if options.providers else []
+    for what, given, known in ("cases", names, CASE_SETS), ("providers", chosen, PROVIDERS):
+        unknown = [x for x in given if x not in known]
+        if unknown:
+            print(f"bench: unknown {what} {unknown}, known: {', '.join(known)}", file=sys.stderr)
+            return 2
+    return max(_run(options, cases, chosen or defaults(options.device, cases)) for cases in names)
 
 
 if __name__ == "__main__":

@@ -43,16 +43,21 @@ class Problem:
         self.seq_lens = self.lens.to(device)
         self.cu_seqlens_q = (torch.arange(case.batch + 1, dtype=torch.int32) * case.q).to(device)
         self.scale = case.d**-0.5
-        pages = torch.randperm(total, generator=gen).int().split(int(self.num_pages.sum()))
+        order = torch.Generator(device).manual_seed(seed)
+        pages = (
+            torch.randperm(total, generator=order, device=device).int().split(total // self.sets)
+        )
         self.instances = [self._instance(p, seed + 2 + i) for i, p in enumerate(pages)]
 
     def _instance(self, pages: torch.Tensor, seed: int) -> Instance:
         case = self.case
-        table = torch.zeros(case.batch, int(self.num_pages.max()), dtype=torch.int32)
-        table[torch.arange(table.shape[1]) < self.num_pages[:, None]] = pages
+        width = int(self.num_pages.max())
+        used = (torch.arange(width) < self.num_pages[:, None]).to(self.device)
+        table = torch.zeros(case.batch, width, dtype=torch.int32, device=self.device)
+        table[used] = pages
         shape = (case.batch * case.q, case.hq, case.d)
         q = _random(shape, self.device, seed, torch.bfloat16)
-        return Instance(q, table.to(self.device), pages.to(self.device))
+        return Instance(q, table, pages)
 
     def _gathered(self, b: int, heads: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
         """K or V of one sequence of instance 0 as float64 [n, heads, D]."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
@@ -35,6 +36,18 @@ def time_cpu(
     return best
 
 
+@dataclass(frozen=True)
+class Repeats:
+    """Of a CUDA graph: as many replays as fit `budget_s`, within limits."""
+
+    least: int
+    most: int
+    budget_s: float
+
+    def of(self, replay_us: float) -> int:
+        return max(self.least, min(self.most, int(self.budget_s * 1e6 / replay_us)))
+
+
 def capture(run: Run, sets: int) -> tuple[torch.cuda.CUDAGraph, int]:
     """A graph of at least eight calls, and how many they are. Raises what the run raises."""
     stream = torch.cuda.Stream()
@@ -61,17 +74,16 @@ def _replay_us(graph: torch.cuda.CUDAGraph) -> float:
 
 
 def time_cuda(
-    graphs: Mapping[str, tuple[torch.cuda.CUDAGraph, int]], repeats: int, budget_s: float = 0.25
+    graphs: Mapping[str, tuple[torch.cuda.CUDAGraph, int]], repeats: Repeats
 ) -> dict[str, float]:
-    """Microseconds a call of each: the median of `repeats` replays, or of as many (at least 5) as
-    fit the budget."""
+    """Microseconds a call of each: the median of the replays."""
     left: dict[str, int] = {}
     for label, (graph, _) in graphs.items():
         for _ in range(2):
             us = _replay_us(graph)
-        left[label] = max(5, min(repeats, int(budget_s * 1e6 / us)))
+        left[label] = repeats.of(us)
     times: dict[str, list[float]] = {label: [] for label in graphs}
-    for turn in range(repeats):
+    for turn in range(max(left.values(), default=0)):
         for label, (graph, calls) in graphs.items():
             if turn < left[label]:
                 times[label].append(_replay_us(graph) / calls)
