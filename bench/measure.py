@@ -15,6 +15,9 @@ from .providers import PROVIDERS, Unavailable, ours
 from .timing import Repeats, Run, capture, time_cpu, time_cuda
 
 
+MAX_CACHED_BYTES = 40 << 30  # by torch, between cases: the rest is for who allocates on his own
+
+
 def measure(problem: Problem, providers: Sequence[str], repeats: Repeats) -> Row:
     """A provider that fails on a case is a result with its reason, not the end of the run."""
     case = problem.case
@@ -57,3 +60,5 @@ def release() -> None:
     not looked through again: that took 0.2 s a case, also in each capture of a graph."""
     gc.collect()
     gc.freeze()
+    if torch.cuda.is_available() and torch.cuda.memory_reserved() > MAX_CACHED_BYTES:
+        torch.cuda.empty_cache()

@@ -57,10 +57,15 @@ def capture(run: Run, sets: int) -> tuple[torch.cuda.CUDAGraph, int]:
     torch.cuda.synchronize()
     loops = max(1, 8 // sets)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        for _ in range(loops):
-            for i in range(sets):
-                run(i)
+    # Not torch.cuda.graph(): that gives all cached memory back first, which takes longer than this.
+    with torch.cuda.stream(stream):
+        graph.capture_begin()
+        try:
+            for _ in range(loops):
+                for i in range(sets):
+                    run(i)
+        finally:
+            graph.capture_end()
     return graph, sets * loops
 
 
