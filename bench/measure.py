@@ -14,7 +14,6 @@ from .problem import Problem
 from .providers import PROVIDERS, Unavailable, ours
 from .timing import Repeats, Run, capture, time_cpu, time_cuda
 
-
 MAX_CACHED_BYTES = 40 << 30  # by torch, between cases: the rest is for who allocates on his own
 
 
