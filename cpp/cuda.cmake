@@ -46,7 +46,7 @@ set(PAGEDECODE_CUDA_GENERIC_SOURCES
   src/cuda/slots/slots.cu
 )
 
-# Hopper only: wgmma and TMA. Not in a build yet unless it is asked for: see bench/NOTES.md.
+# Hopper only: wgmma and TMA.
 if(PAGEDECODE_HOPPER)
   target_sources(pagedecode PRIVATE
     src/cuda/decode_wgmma/launch.cpp

@@ -9,6 +9,7 @@ namespace pagedecode::cuda {
 __device__ __forceinline__ int thread_index() {
   int t;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
+  __builtin_assume(t >= 0 && t < 1024);
   return t;
 }
 __device__ __forceinline__ int lane_index() { return thread_index() % 32; }

@@ -114,7 +114,7 @@ void check(const DecodeProblem& p, const Plan& plan, const Lengths& lengths) {
         if (plan.partition == Partition::kWholeItems) {
           EXPECT_EQ(parts[i].chunk, parts[0].chunk);
         } else if (parts.size() > 1) {
-          const std::int64_t slot = slot_of(p, plan, parts[i].origin, 0, static_cast<int>(i));
+          const std::int64_t slot = ItemSlots(p, plan, parts[i].origin, 0)[static_cast<int>(i)];
           EXPECT_TRUE(slots.insert(slot).second) << "slot used twice";
           EXPECT_LT(slot, num_slots(p, plan));
         }

@@ -56,7 +56,7 @@ inline constexpr int kWarpArrivals = 1;
 
 __device__ __forceinline__ void arrive_as_warp(Barrier& barrier) {
   __syncwarp();
-  if (kWarpArrivals == 32 || lane_index() == 0) barrier.arrive();
+  if (kWarpArrivals == 32 || threadIdx.x % 32 == 0) barrier.arrive();
 }
 
 // A barrier of some of a block's warps.

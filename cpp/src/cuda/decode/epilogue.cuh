@@ -69,7 +69,7 @@ __device__ __forceinline__ void write_state(const BlockState<Traits>& b, const W
   }
   float* const slot =
       plan.partials +
-      (w.splits == 1 ? 0 : slot_of(p, plan, w.origin, w.head, w.split) * plan.slot_floats);
+      (w.splits == 1 ? 0 : ItemSlots(p, plan, w.origin, w.head)[w.split] * plan.slot_floats);
   if (thread < rows) {
     SoftmaxState state{reference(thread), 0.0f};
 #pragma unroll 1

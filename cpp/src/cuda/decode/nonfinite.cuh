@@ -11,6 +11,23 @@
 
 namespace pagedecode::cuda {
 
+// Of a word of elements: the exponents' bits, all of which are set where one is not finite.
+// Integers have none.
+__device__ __forceinline__ std::uint32_t exponent_bits(DType type) {
+  switch (type) {
+    case DType::kFloat16:
+      return 0x7c007c00u;
+    case DType::kBFloat16:
+      return 0x7f807f80u;
+    case DType::kFloat8E4M3:
+      return 0x7f7f7f7fu;  // NaN alone
+    case DType::kFloat8E5M2:
+      return 0x7c7c7c7cu;
+    default:
+      return 0;
+  }
+}
+
 // Of a word of elements: all ones where one is not finite.
 __device__ __forceinline__ std::uint32_t nonfinite_elements(DType type, std::uint32_t x) {
   switch (type) {

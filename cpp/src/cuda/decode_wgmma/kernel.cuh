@@ -20,21 +20,31 @@ __device__ __forceinline__ void consume_works(const DecodeProblem& p, const Plan
                                               WgmmaStorage<Traits>& shared) {
   RingPosition ring;  // of stages
   RingPosition works;
-#pragma unroll 1
-  while (true) {
+  const auto next_work = [&]() -> const Work& {
     shared.full_work[works.stage].wait(works.parity);
     const Work& w = shared.works[works.stage];
-    if (w.seq < 0) return;
-    load_wgmma_q<Traits>(p, plan, w, shared);
+    works.advance(kWgmmaWorks);
+    return w;
+  };
+  WgmmaQ<Traits> q;
+  const Work* work = &next_work();
+  if (WgmmaQ<Traits>::kEarly && work->seq >= 0) q.fetch(p, plan, *work);
+#pragma unroll 1
+  while (work->seq >= 0) {
+    const Work& w = *work;
+    if (!WgmmaQ<Traits>::kEarly) q.fetch(p, plan, w);
+    store_wgmma_q<Traits>(p, w, q, shared);
     fence_async();
     sync_consumers();
     const int edge = window_edge<true>(p, plan, w);
     // NOTE: accumulators live in this scope, so that they leave their registers to the merge.
     WgmmaMainloop<Traits> mainloop(p, plan, shared);
     mainloop.run(w, edge, ring);
+    // The next work's Q travels while this work ends.
+    work = &next_work();
+    if (WgmmaQ<Traits>::kEarly && work->seq >= 0) q.fetch(p, plan, *work);
     write_wgmma_state<Traits>(p, plan, w, mainloop, shared);
-    if (thread_index() % 32 == 0) shared.empty_work[works.stage].arrive();
-    works.advance(kWgmmaWorks);
+    if (thread_index() % 32 == 0) shared.empty_work[&w - shared.works].arrive();
   }
 }
 

@@ -39,12 +39,13 @@ class WgmmaLoader {
                                             int head) {
     WorkIterator works(p_, plan_, start, chunk, head_lane);
     Work w;
-    while (works.next(w, [&](std::int32_t b) { return load_shape(p_, plan_, b); })) {
+    while (works.next_keys(w, [&](std::int32_t b) { return load_shape(p_, plan_, b); })) {
       w.head = head;
       if constexpr (Traits::kTma) {
-        load_boxes_of(w, works.first_page());
+        load_boxes_of(w, works);
       } else {
         if (threadIdx.x / 32 == kWarps) {
+          works.find_splits(w);
           load_keys_of(w, works.first_page());
         } else {
           load_values_of(w, works.first_page());
@@ -61,6 +62,8 @@ class WgmmaLoader {
   }
 
  private:
+  static constexpr int kFlight = wgmma_flight(Traits::kVariant);
+
   // A lane's box, as read from the page table.
   struct Box {
     std::int64_t page;
@@ -98,12 +101,14 @@ class WgmmaLoader {
     return b;
   }
 
-  __device__ __forceinline__ void load_boxes_of(const Work& w, std::int64_t first_page) {
+  __device__ __forceinline__ void load_boxes_of(Work& w, const WorkIterator& works) {
+    const std::int64_t first_page = works.first_page();
     const int boxes_log2 = 6 - box_log2_;  // of a tile
     int box = w.begin >> 6 << boxes_log2;
     int tiles = tiles_of(w);
     Box next = read_box(w, first_page, box + lane());
     // While page ids are on their way.
+    works.find_splits(w);
     hand_over(w);
     prefetch_q(p_, plan_, w, w.head);
 #pragma unroll 1
@@ -135,6 +140,7 @@ class WgmmaLoader {
         bad_keys |= static_cast<std::uint64_t>(bad >> (i >> box_log2_) & 1) << i;
       }
     }
+    throttle();
     shared_.empty_k[stage].wait(ring_.parity ^ 1);
     test_delay();
     if (lane() == 0) {
@@ -142,10 +148,24 @@ class WgmmaLoader {
       expect(shared_.full_k[stage]);
     }
     load_boxes(k_, shared_.kv[stage][0], shared_.full_k[stage], head, from, boxes, page, token);
+    throttle();
     shared_.empty_v[stage].wait(ring_.parity ^ 1);
     if (lane() == 0) expect(shared_.full_v[stage]);
     load_boxes(v_, shared_.kv[stage][1], shared_.full_v[stage], head, from, boxes, page, token);
     ring_.advance(Traits::kStages);
+  }
+
+  // At most kFlight tiles of K or V are on their way; the stages hold what has landed, for the
+  // times when consumers pause. More on the way is not more bandwidth, but longer queues: in them,
+  // SMs whose GPC has fewer of them get more, and end up to a quarter earlier than the last.
+  __device__ __forceinline__ void throttle() {
+    if (asked_ < kFlight) {
+      ++asked_;
+      return;
+    }
+    (landed_v_ ? shared_.full_v : shared_.full_k)[landed_.stage].wait(landed_.parity);
+    if (landed_v_) landed_.advance(Traits::kStages);
+    landed_v_ = !landed_v_;
   }
 
   __device__ __forceinline__ static void expect(Barrier& full) {
@@ -241,6 +261,9 @@ class WgmmaLoader {
   std::uint64_t hint_;
   RingPosition ring_;
   RingPosition works_;
+  int asked_ = 0;        // up to kFlight
+  RingPosition landed_;  // the next tile to land that is waited for
+  bool landed_v_ = false;
 };
 
 }  // namespace pagedecode::cuda

@@ -12,41 +12,54 @@
 
 namespace pagedecode::cuda {
 
+// A thread's share of Q, on its way.
 template <class Traits>
-__device__ __forceinline__ void load_wgmma_q(const DecodeProblem& p, const Plan& plan,
-                                             const Work& w, WgmmaStorage<Traits>& shared) {
+struct WgmmaQ {
+  static constexpr int kChunks = Traits::kHeadDim / 8;  // of a row
+  static constexpr int kShare = Traits::kRows * kChunks / kWgmmaConsumers;
+  // Few enough registers to be fetched while the work before ends.
+  static constexpr bool kEarly = kShare <= 4;
+
+  Chunk16 chunks[kShare];
+
+  // All loads before the first use, which the compiler would not let them pass.
+  __device__ __forceinline__ void fetch(const DecodeProblem& p, const Plan& plan, const Work& w) {
+    const SequenceView s = view_of(w);
+#pragma unroll
+    for (int j = 0; j < kShare; ++j) {
+      const int at = thread_index() + j * kWgmmaConsumers;
+      const int f = w.row0 + at / kChunks;
+      const int i = plan.row_of(f);
+      chunks[j] = Chunk16{};
+      if (i < s.m) {
+        const std::int64_t from = row_offset(p.q, s, i, bool(p.cu_seqlens_q)) +
+                                  (w.head * p.group + f - i * p.group) * p.q.head_stride;
+        chunks[j] = *reinterpret_cast<const Chunk16*>(static_cast<const std::uint16_t*>(p.q.data) +
+                                                      from + at % kChunks * 8);
+      }
+    }
+  }
+};
+
+template <class Traits>
+__device__ __forceinline__ void store_wgmma_q(const DecodeProblem& p, const Work& w,
+                                              const WgmmaQ<Traits>& q,
+                                              WgmmaStorage<Traits>& shared) {
   constexpr int kRows = Traits::kRows;
-  constexpr int kChunks = Traits::kHeadDim / 8;  // of a row
-  const SequenceView s = view_of(w);
+  constexpr int kChunks = WgmmaQ<Traits>::kChunks;
+  constexpr int kShare = WgmmaQ<Traits>::kShare;
   const float scale = p.softmax_scale * p.k_scale[w.head] * kLog2e;
   const std::uint32_t sign = scale < 0.0f ? 0x80008000u : 0;
   // A scale of zero would turn the -inf of hidden keys into NaN.
   constexpr float kSmallest = 1.17549435e-38f;
   const float magnitude = fabsf(scale) < kSmallest ? kSmallest : fabsf(scale);
   if (!Traits::kBytes && thread_index() == 0) shared.scale[0] = magnitude;
-  // All loads before the first store, which the compiler would not let them pass.
-  constexpr int kShare = kRows * kChunks / kWgmmaConsumers;
-  static_assert(kShare * kWgmmaConsumers == kRows * kChunks);
-  Chunk16 chunks[kShare];
-#pragma unroll
-  for (int j = 0; j < kShare; ++j) {
-    const int at = thread_index() + j * kWgmmaConsumers;
-    const int f = w.row0 + at / kChunks;
-    const int i = plan.row_of(f);
-    chunks[j] = Chunk16{};
-    if (i < s.m) {
-      const std::int64_t from = row_offset(p.q, s, i, bool(p.cu_seqlens_q)) +
-                                (w.head * p.group + f - i * p.group) * p.q.head_stride;
-      chunks[j] = *reinterpret_cast<const Chunk16*>(static_cast<const std::uint16_t*>(p.q.data) +
-                                                    from + at % kChunks * 8);
-    }
-  }
 #pragma unroll
   for (int j = 0; j < kShare; ++j) {
     const int at = thread_index() + j * kWgmmaConsumers;
     const int row = at / kChunks;
     const int column = at % kChunks * 8;
-    Chunk16 x = chunks[j];
+    Chunk16 x = q.chunks[j];
 #pragma unroll
     for (int e = 0; e < 4; ++e) x.words[e] ^= sign;
     // Place of element `c` of the row, c even.

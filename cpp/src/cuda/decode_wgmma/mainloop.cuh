@@ -38,14 +38,15 @@ struct WgmmaMainloop {
   using Softmax = WgmmaSoftmax<Traits>;
   static constexpr int kRows = Traits::kRows;
   static constexpr int kBlocks = Traits::kBlocks;
-  // Converted keys of D 256 take 64 registers, converted values as many: not both at once.
-  static constexpr bool kApart = Traits::kBytes && Traits::kHeadDim > 128;
-  // With 32 rows not even 64: part by part.
-  static constexpr bool kPartsApart = kApart && kRows > 16;
+  // Converted keys of D 256 take 64 registers, too many beside 32 rows: part by part.
+  static constexpr bool kPartsApart = Traits::kBytes && Traits::kHeadDim > 128 && kRows > 16;
 
   const DecodeProblem& p;
   const Plan& plan;
   WgmmaStorage<Traits>& shared;
+  std::uint32_t lane_k;  // 1-byte caches: this lane's first ldmatrix row of K, and of V, in a stage
+  std::uint32_t lane_v;
+  std::uint32_t lane_p;  // where this thread's first pair of P goes, in a buffer
   float o[kBlocks]
          [kRows / 2];  // O^T (D, N): element 64 h + element_of(e) of row_of(i): [h][4 j + e]
   float s[kRows / 2];  // S^T (T, N)
@@ -53,7 +54,13 @@ struct WgmmaMainloop {
 
   __device__ WgmmaMainloop(const DecodeProblem& problem, const Plan& the_plan,
                            WgmmaStorage<Traits>& storage)
-      : p(problem), plan(the_plan), shared(storage) {}
+      : p(problem), plan(the_plan), shared(storage) {
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    lane_k = Traits::place(warp * 16 + lane % 16, lane / 16);
+    lane_v = Traits::kTileBytes + Traits::place(lane, warp);
+    lane_p = (warp * 16 + lane / 4) * 16 + lane % 4 * 4;
+  }
 
   // Element of the head dim of accumulator e of {0 .. 3}, from that of its half.
   __device__ __forceinline__ static int element_of(int e) {
@@ -72,49 +79,47 @@ struct WgmmaMainloop {
     const int end = w.end;
     int key0 = w.begin >> 6 << 6;
     if (w.begin >= end) return;
+    // Tiles from `edge` up to here hide nothing from any row.
+    const int open_until = logit_options(p) ? INT32_MIN : w.n - w.m - kWgmmaKeys;
     RingPosition k_ring = ring;
-    int buffer = 0;
-    wait_full(shared.full_k[k_ring.stage], k_ring.parity);
-    std::uint32_t bad = own_bad_keys(shared.bad[k_ring.stage]);
-    start_scores(k_ring.stage);
-    finish_products(k_ring.stage, -1);
-    k_ring.advance(Traits::kStages);
+    std::uint32_t p_buffer = 0;  // 0, or the second's offset
+    bool fresh = true;           // no row has a reference yet
+    std::uint32_t bad = start_scores(k_ring);
+    finish_scores(k_ring);
 #pragma unroll 1
     while (true) {
-      const bool partly = partly_hidden(w, edge, key0, bad);
-      if (logit_options(p) || (partly && !ranges_only(p))) {
-        apply_rules<Traits>(p, plan, w, key0, bad, shared.scale, s);
-      } else if (partly) {
-        mask_ranges<Traits>(p, plan, w, key0, bad, s);
+      const bool partly = key0 > open_until || key0 < edge || bad != 0;
+      if (partly) {
+        if (ranges_only(p) && !logit_options(p)) {
+          mask_ranges<Traits>(p, plan, w, key0, bad, s);
+        } else {
+          apply_rules<Traits>(p, plan, w, key0, bad, shared.scale, s);
+        }
       }
-      const std::uint32_t p_buffer = shared_address(shared.p[buffer]);
-      const std::uint32_t p_address =
-          p_buffer + (threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) * 16 + threadIdx.x % 4 * 4;
-      softmax.step(s, p_address, shared.by_warp, [&](int i, float factor) {
+      const std::uint32_t p_address = shared_address(shared.p[0]) + p_buffer;
+      softmax.step(s, fresh, p_address + lane_p, shared.by_warp, [&](int i, float factor) {
 #pragma unroll
         for (int z = 0; z < 2; ++z) {
 #pragma unroll
           for (int h = 0; h < kBlocks; ++h) o[h][i / 2 * 4 + 2 * z + i % 2] *= factor;
         }
       });
+      fresh = false;
       const int v_stage = ring.stage;
       wait_full(shared.full_v[v_stage], ring.parity);
-      ring.advance(Traits::kStages);
-      if (partly) clean_values<Traits>(w, key0, shared.kv[v_stage][1], shared.p[buffer], *this);
-      start_outputs(v_stage, p_buffer);
-      if constexpr (kApart) finish_products(-1, v_stage);
-      key0 += kWgmmaKeys;
-      if (key0 >= end) {
-        if constexpr (!kApart) finish_products(-1, v_stage);
-        break;
+      if (partly) {
+        clean_values<Traits>(w, key0, shared.kv[v_stage][1], shared.p[0] + p_buffer, *this);
       }
-      wait_full(shared.full_k[k_ring.stage], k_ring.parity);
-      bad = own_bad_keys(shared.bad[k_ring.stage]);
-      start_scores(k_ring.stage);
-      finish_products(k_ring.stage, kApart ? -1 : v_stage);
-      k_ring.advance(Traits::kStages);
-      buffer ^= 1;
+      start_outputs(v_stage, p_address);
+      key0 += kWgmmaKeys;
+      if (key0 >= end) break;
+      if constexpr (!Traits::kOverlap) finish_outputs(ring);
+      bad = start_scores(k_ring);
+      finish_scores(k_ring);
+      if constexpr (Traits::kOverlap) finish_outputs(ring);
+      p_buffer ^= Traits::kPBytes;
     }
+    finish_outputs(ring);
   }
 
  private:
@@ -140,9 +145,13 @@ struct WgmmaMainloop {
     fence_outputs();
   }
 
-  // Begins s = K Q^T of a stage.
-  __device__ __forceinline__ void start_scores(int stage) {
-    const std::uint32_t k = shared_address(shared.kv[stage][0]);
+  // Begins s = K Q^T of a stage, once it is there; returns its bad keys.
+  __device__ __forceinline__ std::uint32_t start_scores(const RingPosition& ring) {
+    // The same in all lanes, so that descriptors are uniform.
+    const int stage = __shfl_sync(~0u, ring.stage, 0);
+    wait_full(shared.full_k[stage], ring.parity);
+    const std::uint32_t bad = own_bad_keys(shared.bad[stage]);
+    const std::uint32_t k = shared_address(shared.kv[0][0]) + stage * (2 * Traits::kTileBytes);
     const std::uint32_t q = shared_address(shared.q);
     const auto q_block = [&](int block) {
       return wgmma::descriptor(q + block / 4 * (kRows * 128) + block % 4 * 32, 16, 1024,
@@ -162,16 +171,13 @@ struct WgmmaMainloop {
     } else {
       using Op = wgmma::RegisterOp<Element, kRows, kK>;
       constexpr int kPartBlocks = Traits::kPartBytes / 16;  // of k, in a part
-      const int lane = threadIdx.x % 32;
-      const int row = threadIdx.x / 32 * 16 + (lane / 8 & 1) * 8 + lane % 8;
 #pragma unroll
       for (int part = 0; part < Traits::kParts; ++part) {
         if (kPartsApart && part > 0) finish_part();
         std::uint32_t units[2 * kPartBlocks], halves[4 * kPartBlocks];
 #pragma unroll
         for (int c = 0; c < kPartBlocks / 2; ++c) {
-          ldmatrix(k + part * Traits::kPartTile + Traits::place(row, 2 * c + lane / 16),
-                   units + 4 * c);
+          ldmatrix(k + part * Traits::kPartTile + (lane_k ^ (c * 32)), units + 4 * c);
         }
         half2_from_bytes(Traits::type_of(p.k), units, halves);
         if (kPartsApart || part == 0) wgmma::fence(s);
@@ -186,14 +192,25 @@ struct WgmmaMainloop {
       }
     }
     cute::warpgroup_commit_batch();
+    return bad;
+  }
+
+  // Waits for the scores, and for what was begun before; gives K's stage back.
+  __device__ __forceinline__ void finish_scores(RingPosition& ring) {
+    cute::warpgroup_wait<0>();
+    wgmma::fence(s);
+    leave(shared.empty_k[ring.stage]);
+    ring.advance(Traits::kStages);
   }
 
   // Begins o += V^T P^T of a stage.
-  __device__ __forceinline__ void start_outputs(int stage, std::uint32_t p_buffer) {
-    const std::uint32_t v = shared_address(shared.kv[stage][1]);
+  __device__ __forceinline__ void start_outputs(int ring_stage, std::uint32_t p_address) {
+    const int stage = __shfl_sync(~0u, ring_stage, 0);
+    const std::uint32_t kv = shared_address(shared.kv[0][0]) + stage * (2 * Traits::kTileBytes);
     constexpr auto kMn = wgmma::Major::MN;
+    const std::uint32_t uniform_p = __shfl_sync(~0u, p_address, 0);
     const auto p_block = [&](int block) {
-      return wgmma::descriptor(p_buffer + block * 256, 128, 1024, wgmma::kNone);
+      return wgmma::descriptor(uniform_p + block * 256, 128, 1024, wgmma::kNone);
     };
     if constexpr (!Traits::kBytes) {
       using Op = wgmma::SharedOp<Element, kRows, kMn, kMn>;
@@ -203,24 +220,24 @@ struct WgmmaMainloop {
       for (int h = 0; h < kBlocks; ++h) {
 #pragma unroll
         for (int block = 0; block < 4; ++block) {
-          wgmma::fma<Op>(wgmma::descriptor(v + h * Traits::kPartTile + block * 2048, 16, 1024,
-                                           wgmma::k128Bytes),
-                         p_block(block), o[h], true);
+          wgmma::fma<Op>(
+              wgmma::descriptor(kv + Traits::kTileBytes + h * Traits::kPartTile + block * 2048, 16,
+                                1024, wgmma::k128Bytes),
+              p_block(block), o[h], true);
         }
       }
     } else {
       using Op = wgmma::RegisterOp<Element, kRows, kMn>;
       constexpr int kPartBlocks = Traits::kPartBytes / 64;  // of O^T, in a part
-      const int lane = threadIdx.x % 32;
 #pragma unroll
       for (int part = 0; part < Traits::kParts; ++part) {
         if (kPartsApart && part > 0) finish_part();
         std::uint32_t units[8 * kPartBlocks], halves[16 * kPartBlocks];
 #pragma unroll
         for (int i = 0; i < 2 * kPartBlocks; ++i) {
-          const int token = i % 2 * 32 + lane;
-          const int chunk = i / 2 * 4 + threadIdx.x / 32;
-          ldmatrix_transposed(v + part * Traits::kPartTile + Traits::place(token, chunk),
+          // Tokens 32 (i % 2) on, chunk 4 (i / 2) + warp.
+          ldmatrix_transposed(kv + part * Traits::kPartTile + i % 2 * (32 * Traits::kPartBytes) +
+                                  (lane_v ^ (i / 2 * 64)),
                               units + i * 4);
         }
 #pragma unroll
@@ -239,13 +256,12 @@ struct WgmmaMainloop {
     cute::warpgroup_commit_batch();
   }
 
-  // Waits for what was begun; gives back the stages that it read (-1: none).
-  __device__ __forceinline__ void finish_products(int k_stage, int v_stage) {
+  // Waits for the outputs; gives V's stage back.
+  __device__ __forceinline__ void finish_outputs(RingPosition& ring) {
     cute::warpgroup_wait<0>();
-    wgmma::fence(s);
     fence_outputs();
-    if (v_stage >= 0) leave(shared.empty_v[v_stage]);
-    if (k_stage >= 0) leave(shared.empty_k[k_stage]);
+    leave(shared.empty_v[ring.stage]);
+    ring.advance(Traits::kStages);
   }
 };
 

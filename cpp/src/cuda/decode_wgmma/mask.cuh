@@ -113,16 +113,20 @@ __device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8
   const auto key_of = [&](int chunk) { return key0 + chunk / kRowChunks % kWgmmaKeys; };
   auto* chunks = reinterpret_cast<uint4*>(v);
   bool found = false;
-#pragma unroll 4
+  const std::uint32_t exponent = exponent_bits(p.v.dtype);
+  const auto nonfinite = [&](std::uint32_t x) {
+    return Traits::kBytes ? __vcmpeq4(x & exponent, exponent) : __vcmpeq2(x & exponent, exponent);
+  };
+#pragma unroll 2
   for (int i = thread_index(); i < kChunks; i += kWgmmaConsumers) {
     if (key_of(i) < w.begin || key_of(i) >= w.end) {
       chunks[i] = uint4{0, 0, 0, 0};
     } else if (hidden) {
       const uint4 x = chunks[i];
-      found |= (nonfinite_elements(type, x.x) | nonfinite_elements(type, x.y) |
-                nonfinite_elements(type, x.z) | nonfinite_elements(type, x.w)) != 0;
+      found |= (nonfinite(x.x) | nonfinite(x.y) | nonfinite(x.z) | nonfinite(x.w)) != 0;
     }
   }
+  found &= p.v.dtype != DType::kInt8;
   fence_async();
   if (!any_of_consumers(found)) return;
 

@@ -42,9 +42,12 @@ struct WgmmaSoftmax {
       minus_ref[i] = kFresh;
       sum[i] = 0.0f;
     }
+    const float* from = shared_scale + (Traits::kBytes ? lane_index() % 4 * 2 : 0);
 #pragma unroll
-    for (int i = 0; i < (Traits::kBytes ? kOwn : 1); ++i) {
-      scale[i] = scaled_already ? 1.0f : shared_scale[Traits::kBytes ? row_of(i) : 0];
+    for (int i = 0; i < (Traits::kBytes ? kOwn : 1); ++i) scale[i] = from[i / 2 * 8 + i % 2];
+    if (scaled_already) {
+#pragma unroll
+      for (int i = 0; i < (Traits::kBytes ? kOwn : 1); ++i) scale[i] = 1.0f;
     }
   }
 
@@ -93,7 +96,8 @@ struct WgmmaSoftmax {
       // The same number as the thread that holds the key has found.
       const float largest = exp2_fast(fmaf(top, scale_of(i), minus_ref[i]));
       if (!(largest > kCeiling)) continue;
-      const float to = fmaf(-top, scale_of(i), kHeadroom);
+      // An integer: factors are powers of two, and references may move without rounding.
+      const float to = kHeadroom - rintf(top * scale_of(i));
       // A fresh row has nothing yet: its factor is 0.
       const float factor = exp2_fast(to - minus_ref[i]);
       minus_ref[i] = to;
@@ -103,19 +107,21 @@ struct WgmmaSoftmax {
   }
 
   // Of a tile: P to shared memory, ready for wgmma when it returns. `p_address`: where this
-  // thread's first pair of P goes. o (D, N) is scaled where references move.
+  // thread's first pair of P goes. o (D, N) is scaled where references move; they must where no row
+  // has one yet (`fresh`).
   template <class Rescale>
-  __device__ __forceinline__ void step(const float (&s)[2 * kOwn], std::uint32_t p_address,
-                                       float (*by_warp)[kWarps], Rescale&& rescale) {
+  __device__ __forceinline__ void step(const float (&s)[2 * kOwn], bool fresh,
+                                       std::uint32_t p_address, float (*by_warp)[kWarps],
+                                       Rescale&& rescale) {
     float total[kOwn];
     // One copy of the code for both turns: cold instructions cost about 9 ns each.
 #pragma unroll 1
-    for (bool again = false;; again = true) {
+    for (bool again = fresh;; again = true) {
+      if (again) move_references(s, by_warp, rescale);
       const float all = exponentiate(s, total, p_address);
       fence_async();
       // A sum is at least each of its terms, and NaN if one is.
       if (!any_of_consumers(!again && !(all <= kCeiling))) break;
-      move_references(s, by_warp, rescale);
     }
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) sum[i] += total[i];

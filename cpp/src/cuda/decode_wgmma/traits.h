@@ -35,6 +35,10 @@ struct WgmmaTraits {
   static constexpr int kPartTile = kWgmmaKeys * kPartBytes;
   static constexpr int kTileBytes = kParts * kPartTile;  // of K, or V
 
+  // The next tile's S^T beside this tile's O^T. Both products' keys of 1-byte caches in registers
+  // are too many where 3 blocks share an SM.
+  static constexpr bool kOverlap = !kBytes;
+
   // Of a buffer of P; Q and both buffers hold the epilogue's exchange (N, D) of float, too.
   static constexpr int kPBytes = kRows * (kHeadDim > 2 * kWgmmaKeys ? kHeadDim : 2 * kWgmmaKeys);
 
@@ -65,7 +69,8 @@ struct WgmmaStorage {
   };
   // Of the second loading warp, which may still locate when the first has handed a work over.
   std::conditional_t<Traits::kTma, char, LocateStorage> second_locate;
-  float ref[Traits::kRows];  // of each row; then what its sums are multiplied by
+  float ref[Traits::kRows];  // at a work's end, of each row: its reference, its sum, then what its
+  float sum[Traits::kRows];  // values are multiplied by
   float scale[Traits::kBytes ? Traits::kRows : 1];  // of raw products, to logits in base 2
   alignas(16) Work works[kWgmmaWorks];
   Barrier full_k[Traits::kStages];

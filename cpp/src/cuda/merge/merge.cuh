@@ -18,12 +18,16 @@ __device__ __forceinline__ bool arrive_last(std::uint32_t* counter, int count, b
   sync();
   if (thread_index() == 0) {
     test_delay();
-    // The barrier before and the fence make the block's writes visible to who sees the count; the
-    // fence after makes the others' visible to this block.
-    __threadfence();
-    const bool last = atomicAdd(counter, 1u) + 1 == static_cast<std::uint32_t>(count);
+    // After the barrier before, the release makes the block's writes visible to who sees the count;
+    // the acquire makes the others' visible to this block. (__threadfence() would be sequentially
+    // consistent, which is a slower fence.)
+    std::uint32_t before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(counter)
+                 : "memory");
+    const bool last = before + 1 == static_cast<std::uint32_t>(count);
     if (last) *counter = 0;
-    __threadfence();
     *shared = last;
   }
   sync();
@@ -43,13 +47,11 @@ __device__ __forceinline__ void fold_slots(const DecodeProblem& p, const Plan& p
   const SequenceView s = view_of(w);
   const int rows = min(plan.rows(), w.m * p.group - w.row0);
   const std::int64_t floats = plan.slot_floats;
-  float* const slot0 = plan.partials + slot_of(p, plan, w.origin, w.head, first) * floats;
+  const ItemSlots slots(p, plan, w.origin, w.head);
+  float* const slot0 = plan.partials + slots[first] * floats;
   // Slots past that of split 0 lie evenly.
-  const float* const slot1 =
-      plan.partials + slot_of(p, plan, w.origin, w.head, first + step) * floats;
-  const std::int64_t apart = (slot_of(p, plan, w.origin, w.head, first + 2 * step) -
-                              slot_of(p, plan, w.origin, w.head, first + step)) *
-                             floats;
+  const float* const slot1 = plan.partials + slots[first + step] * floats;
+  const std::int64_t apart = step * slots.apart * floats;
   const int tasks = rows * kColumns;
   const int values_at = 2 * plan.rows();
 #pragma unroll 1
@@ -142,14 +144,17 @@ struct MergeTree {
   }
 };
 
-// After a block's kThreads threads have written its split's partial state: folds what it is the
-// last one for. `sync` is their barrier.
-template <int kHeadDim, int kThreads, int kTasks = 4, class Sync>
-__device__ __forceinline__ void merge_splits(const DecodeProblem& p, const Plan& plan,
-                                             const Work& w, bool* shared, Sync&& sync) {
+// After a block has written its split's partial state: walks the levels of the merge that this
+// block is the last one for, with fold(first, count, step, final): slots of splits `first`, `first
+// + step`, .. fold to the item's rows if `final`, else to the slot of `first`. Whether the last
+// fold was final. `sync` is the barrier of the threads that wrote and fold.
+template <class Sync, class Fold>
+__device__ __forceinline__ bool merge_levels(const DecodeProblem& p, const Plan& plan,
+                                             const Work& w, bool* shared, Sync&& sync,
+                                             Fold&& fold) {
   // kWholeItems: the running fold lies in slot 0, this split in slot 1.
   const bool whole = plan.partition == Partition::kWholeItems;
-  if (whole && w.split == 0) return;
+  if (whole && w.split == 0) return false;
   const MergeTree tree(plan, w.splits);
   const int group = w.split / tree.fan;
   // Of the group's first block, which is split 0 of one item at most, and a later split of one.
@@ -157,9 +162,10 @@ __device__ __forceinline__ void merge_splits(const DecodeProblem& p, const Plan&
   std::uint32_t* counter = plan.counters + kMaxBlocks + 2 * block + (group == 0);
   int first = group * tree.fan, count = tree.size(group, w.splits), step = 1;
   if (whole) first = 0, count = 2;
+  bool final = false;
 #pragma unroll 1
   for (int level = tree.groups == 1; level < 2; ++level) {
-    bool final = level == 1;
+    final = level == 1;
     if (whole) {
       final = w.split == w.splits - 1;
       sync();
@@ -168,10 +174,20 @@ __device__ __forceinline__ void merge_splits(const DecodeProblem& p, const Plan&
         counter = plan.counters + counter_of(p, plan, w.origin, w.head);
         if (tree.groups > 1) first = 0, count = tree.groups, step = tree.fan;
       }
-      if (!arrive_last(counter, count, shared, sync)) return;
+      if (!arrive_last(counter, count, shared, sync)) return false;
     }
-    fold_slots<kHeadDim, kThreads, kTasks>(p, plan, w, first, count, step, final, sync);
+    fold(first, count, step, final);
   }
+  return final;
+}
+
+// The same for slots of rows of columns.
+template <int kHeadDim, int kThreads, int kTasks = 4, class Sync>
+__device__ __forceinline__ void merge_splits(const DecodeProblem& p, const Plan& plan,
+                                             const Work& w, bool* shared, Sync&& sync) {
+  merge_levels(p, plan, w, shared, sync, [&](int first, int count, int step, bool final) {
+    fold_slots<kHeadDim, kThreads, kTasks>(p, plan, w, first, count, step, final, sync);
+  });
 }
 
 }  // namespace pagedecode::cuda

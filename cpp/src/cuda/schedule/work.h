@@ -22,7 +22,7 @@ struct Work {
   std::int32_t end;
   std::int32_t split;  // of `splits`; 1: the result is final
   std::int32_t splits;
-  std::int32_t origin;  // names the item among those that are split: see slot_of, counter_of
+  std::int32_t origin;  // names the item among those that are split: see ItemSlots, counter_of
   std::int32_t head;    // KV head
   std::int32_t unused;
 };
@@ -30,23 +30,35 @@ static_assert(sizeof(Work) == 48);
 
 PD_HOST_DEVICE SequenceView view_of(const Work& w) { return {w.seq, w.first_row, w.m, w.n, 0}; }
 
-// The partial state of a split.
+// Where the partial states of an item's splits lie.
 //   kBalanced: origin is the block of split 0, where the item is the last of the chunk; later
 //              blocks hold it as the first of theirs. Two slots a block: first item, last item.
 //   kSplitItems: origin is the item's index among all (sequence, row tile).
 //   kWholeItems: two slots a block, whose index origin is: 0 the running fold (split 0 begins it),
 //              1 the split at hand.
-PD_HOST_DEVICE std::int64_t slot_of(const DecodeProblem& p, const Plan& plan, std::int32_t origin,
-                                    std::int32_t head, std::int32_t split) {
-  if (plan.partition == Partition::kWholeItems) {
-    return 2 * static_cast<std::int64_t>(origin) + (split > 0);
+struct ItemSlots {
+  std::int32_t first;  // slot of split 0
+  std::int32_t rest;   // slot of split i > 0: rest + i * apart
+  std::int32_t apart;
+
+  PD_HOST_DEVICE ItemSlots(const DecodeProblem& p, const Plan& plan, std::int32_t origin,
+                           std::int32_t head) {
+    first = rest = 2 * origin;
+    if (plan.partition == Partition::kBalanced) {
+      ++first;
+      apart = 2 * plan.heads;
+    } else if (plan.partition == Partition::kWholeItems) {
+      ++rest;
+      apart = 0;
+    } else {
+      first = rest = origin * plan.splits_max * p.num_kv_heads + head;
+      apart = p.num_kv_heads;
+    }
   }
-  if (plan.partition == Partition::kSplitItems) {
-    return (static_cast<std::int64_t>(origin) * plan.splits_max + split) * p.num_kv_heads + head;
+  PD_HOST_DEVICE std::int32_t operator[](std::int32_t split) const {
+    return split == 0 ? first : rest + split * apart;
   }
-  return split == 0 ? 2 * static_cast<std::int64_t>(origin) + 1
-                    : 2 * (static_cast<std::int64_t>(origin) + split * plan.heads);
-}
+};
 
 // The arrival counter of a split item: below the number of blocks in every partition.
 PD_HOST_DEVICE std::int32_t counter_of(const DecodeProblem& p, const Plan& plan,
@@ -84,6 +96,15 @@ class WorkIterator {
   // The next work, if the chunk has one. `shape` is load_shape, or a device function that calls it.
   template <class Shape>
   PD_HOST_DEVICE bool next(Work& w, Shape&& shape) {
+    if (!next_keys(w, shape)) return false;
+    find_splits(w);
+    return true;
+  }
+
+  // The same without split, splits and origin, which find_splits() adds: divisions that a loader
+  // has time for once it has asked for page ids.
+  template <class Shape>
+  PD_HOST_DEVICE bool next_keys(Work& w, Shape&& shape) {
     const bool whole = plan_.partition == Partition::kWholeItems;
     while (true) {
       if (unit_ >= stop_ && !(whole && split_ > 0)) return false;
@@ -115,6 +136,14 @@ class WorkIterator {
     return true;
   }
 
+  PD_HOST_DEVICE void find_splits(Work& w) const {
+    if (plan_.partition != Partition::kBalanced || !is_split_) return;
+    const std::int32_t c0 = is_first_ ? chunk_ : line_.chunk_of(item_begin_);
+    w.split = chunk_ - c0;
+    w.splits = line_.chunk_of(item_end_ - 1) - c0 + 1;
+    w.origin = c0 * plan_.heads + head_lane_;
+  }
+
   // Where the page ids of the work that next() gave last begin.
   PD_HOST_DEVICE std::int64_t first_page() const { return first_page_; }
 
@@ -134,12 +163,10 @@ class WorkIterator {
     if (w.begin < shape_.begin) w.begin = shape_.begin;
     // The last unit may end past 2^31.
     w.end = to == item_end ? w.n : (first + to) << plan_.unit_log2;
-    if (unit_ != base_ || to != item_end) {
-      const std::int32_t c0 = unit_ != base_ ? line_.chunk_of(base_) : chunk_;
-      w.split = chunk_ - c0;
-      w.splits = line_.chunk_of(item_end - 1) - c0 + 1;
-      w.origin = c0 * plan_.heads + head_lane_;
-    }
+    item_begin_ = base_;
+    item_end_ = item_end;
+    is_split_ = unit_ != base_ || to != item_end;
+    is_first_ = unit_ == base_;
     unit_ = to;
     if (to == item_end) close_item();
   }
@@ -170,6 +197,11 @@ class WorkIterator {
   std::int32_t row_tile_ = 0;
   std::int32_t split_ = 0;  // kWholeItems
   bool fresh_;
+  // Of the work that was given last, kBalanced.
+  std::int32_t item_begin_ = 0;
+  std::int32_t item_end_ = 0;
+  bool is_split_ = false;
+  bool is_first_ = false;  // it begins its item
   SequenceShape shape_{};
   std::int64_t first_page_ = 0;
 };

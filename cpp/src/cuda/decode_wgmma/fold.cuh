@@ -1,0 +1,181 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// Partial states of a split item, in the layout of O^T's accumulators: a thread stores what it
+// holds and loads what it stored, whichever block it is in, 16 bytes at a time and without an
+// exchange.
+//
+//   slot: SoftmaxState [rows], float4 [rows / 8][D / 64][threads]
+//
+// A fold first finds the weight of each split's rows, in shared memory: references are integers, so
+// that weights are powers of two, and one step gives the bits of many. Then it adds up the splits
+// in order. The code runs once a call or two, so that it is short: cold instructions are what
+// costs.
+#pragma once
+
+#include "cuda/decode_wgmma/mainloop.cuh"
+#include "cuda/merge/merge.cuh"
+
+namespace pagedecode::cuda {
+
+template <class Traits>
+struct WgmmaFold {
+  static constexpr int kRows = Traits::kRows;
+  static constexpr int kBlocks = Traits::kBlocks;
+  // Blocks of 8 rows at a time: at most 8 float4 of a split.
+  static constexpr int kGroup = kRows / 8 * kBlocks <= 8 ? kRows / 8 : 8 / kBlocks;
+  static constexpr int kVectors = kGroup * kBlocks;
+  static constexpr int kRound = 32;  // splits whose weights are found at a time
+  // Splits in flight: 64 registers' worth, or 32 where blocks have fewer.
+  static constexpr int kFlight = Traits::kVariant.blocks_per_sm < 3 && kRows < 32 ? 16 : 8;
+  static constexpr int kBatch = kVectors >= kFlight ? 1 : kFlight / kVectors;
+  static_assert(kRound * kRows * sizeof(SoftmaxState) <=
+                sizeof(WgmmaStorage<Traits>::q) + sizeof(WgmmaStorage<Traits>::p));
+
+  using Accumulators = float[kBlocks][kRows / 2];
+
+  // Places of an item's slots.
+  float* partials;
+  std::int32_t slot_floats;
+  ItemSlots slots;
+
+  __device__ WgmmaFold(const DecodeProblem& p, const Plan& plan, const Work& w)
+      : partials(plan.partials),
+        slot_floats(static_cast<std::int32_t>(plan.slot_floats)),
+        slots(p, plan, w.origin, w.head) {}
+
+  __device__ __forceinline__ float* slot(std::int32_t split) const {
+    return partials + static_cast<std::int64_t>(slots[split]) * slot_floats;
+  }
+
+  // The state of split `split`: o, and references and sums of the rows as they lie in `shared`.
+  __device__ __forceinline__ void store(std::int32_t split, const Accumulators& o,
+                                        const WgmmaStorage<Traits>& shared) const {
+    float* const to = slot(split);
+    const int thread = thread_index();
+    if (thread < kRows) {
+      reinterpret_cast<SoftmaxState*>(to)[thread] = {shared.ref[thread], shared.sum[thread]};
+    }
+    float4* const vectors = reinterpret_cast<float4*>(to + 2 * kRows) + thread;
+#pragma unroll
+    for (int j = 0; j < kRows / 8; ++j) {
+#pragma unroll
+      for (int h = 0; h < kBlocks; ++h) {
+        vectors[(j * kBlocks + h) * kWgmmaConsumers] =
+            float4{o[h][4 * j], o[h][4 * j + 1], o[h][4 * j + 2], o[h][4 * j + 3]};
+      }
+    }
+  }
+
+  // o, shared.ref, shared.sum = the fold of `count` splits from `first` on, `step` apart. The
+  // places of Q and P are free before; all of it is there after the barrier that it ends with.
+  __device__ __forceinline__ void load(std::int32_t first, std::int32_t count, std::int32_t step,
+                                       WgmmaStorage<Traits>& shared, Accumulators& o) const {
+    constexpr int kLanes = kWgmmaConsumers / kRows < 32 ? kWgmmaConsumers / kRows : 32;  // of a row
+    const int thread = thread_index();
+    const int row = thread / kLanes;
+    auto* table = reinterpret_cast<float2*>(shared.q);  // [kRound][kRows]: (weight, sum)
+    float sum[kRows / 4];                               // of this thread's rows
+#pragma unroll
+    for (int i = 0; i < kRows / 4; ++i) sum[i] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) {
+#pragma unroll
+      for (int h = 0; h < kBlocks; ++h) o[h][i] = 0.0f;
+    }
+    float ref = -INFINITY;
+#pragma unroll 1
+    for (int begin = 0; begin < count; begin += kRound) {
+      const int splits = min(count - begin, kRound);
+      if (begin > 0) sync_consumers();  // the table has been read
+      // 1. References of the round's splits, and the largest.
+      const float before = ref;
+#pragma unroll 1
+      for (int i = thread % kLanes; i < splits; i += kLanes) {
+        const float2 y =
+            __ldcg(reinterpret_cast<const float2*>(slot(first + (begin + i) * step)) + row);
+        table[i * kRows + row] = y;
+        ref = fmaxf(ref, y.x);
+      }
+#pragma unroll
+      for (int d = 1; d < kLanes; d *= 2) ref = fmaxf(ref, __shfl_xor_sync(~0u, ref, d));
+        // 2. Weights.
+#pragma unroll 1
+      for (int i = thread % kLanes; i < splits; i += kLanes) {
+        float2& y = table[i * kRows + row];
+        y.x = weight_of(y.x, ref);
+      }
+      if (thread % kLanes == 0) {
+        shared.ref[row] = ref;
+        shared.by_warp[row][0] = weight_of(before, ref);
+      }
+      sync_consumers();
+      // 3. The splits, in order.
+      if (begin > 0) rescale(o, sum, shared.by_warp);
+#pragma unroll
+      for (int group = 0; group < kRows / 8; group += kGroup) {
+#pragma unroll 1
+        for (int i0 = 0; i0 < splits; i0 += kBatch) {
+          float4 x[kBatch][kVectors];
+#pragma unroll
+          for (int b = 0; b < kBatch; ++b) {
+            // The last one again, rather than none: it will not be added.
+            const int i = begin + min(i0 + b, splits - 1);
+            const float4* from =
+                reinterpret_cast<const float4*>(slot(first + i * step) + 2 * kRows) + thread;
+#pragma unroll
+            for (int v = 0; v < kVectors; ++v) {
+              x[b][v] = __ldcg(from + (group * kBlocks + v) * kWgmmaConsumers);
+            }
+          }
+#pragma unroll
+          for (int b = 0; b < kBatch; ++b) {
+            if (i0 + b < splits) add(x[b], group, table + (i0 + b) * kRows, o, sum);
+          }
+        }
+      }
+    }
+    if (thread < 4) {
+#pragma unroll
+      for (int i = 0; i < kRows / 4; ++i) shared.sum[i / 2 * 8 + thread * 2 + i % 2] = sum[i];
+    }
+    sync_consumers();
+  }
+
+ private:
+  // o, sum += one split, of a group of rows; `table`: the split's rows' (weight, sum).
+  __device__ __forceinline__ static void add(const float4 (&x)[kVectors], int group,
+                                             const float2* table, Accumulators& o,
+                                             float (&sum)[kRows / 4]) {
+#pragma unroll
+    for (int j = group; j < group + kGroup; ++j) {
+      const float4 w = *reinterpret_cast<const float4*>(table + 8 * j + lane_index() % 4 * 2);
+      sum[2 * j] = __fmaf_rn(w.y, w.x, sum[2 * j]);
+      sum[2 * j + 1] = __fmaf_rn(w.w, w.z, sum[2 * j + 1]);
+#pragma unroll
+      for (int h = 0; h < kBlocks; ++h) {
+        const float4 y = x[(j - group) * kBlocks + h];
+        o[h][4 * j] = __fmaf_rn(y.x, w.x, o[h][4 * j]);
+        o[h][4 * j + 1] = __fmaf_rn(y.y, w.z, o[h][4 * j + 1]);
+        o[h][4 * j + 2] = __fmaf_rn(y.z, w.x, o[h][4 * j + 2]);
+        o[h][4 * j + 3] = __fmaf_rn(y.w, w.z, o[h][4 * j + 3]);
+      }
+    }
+  }
+
+  // What came before, seen from the reference of more splits.
+  __device__ __forceinline__ static void rescale(Accumulators& o, float (&sum)[kRows / 4],
+                                                 const float (*factor)[kWarps]) {
+#pragma unroll
+    for (int i = 0; i < kRows / 4; ++i) {
+      const float left = factor[i / 2 * 8 + lane_index() % 4 * 2 + i % 2][0];
+      sum[i] *= left;
+#pragma unroll
+      for (int h = 0; h < kBlocks; ++h) {
+        o[h][i / 2 * 4 + i % 2] *= left;
+        o[h][i / 2 * 4 + 2 + i % 2] *= left;
+      }
+    }
+  }
+};
+
+}  // namespace pagedecode::cuda
