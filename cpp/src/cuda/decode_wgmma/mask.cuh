@@ -22,13 +22,6 @@ __device__ __forceinline__ std::uint32_t own_bad_keys(std::uint64_t bad) {
                         static_cast<std::uint32_t>(bad >> (place + 8) & 1) << 2;
 }
 
-// Whether something of [key0, key0 + T) may be hidden from some row; `edge` as of window_edge,
-// `bad` as above.
-__device__ __forceinline__ bool partly_hidden(const Work& w, int edge, int key0,
-                                              std::uint32_t bad) {
-  return key0 + kWgmmaKeys > w.n - w.m || key0 < edge || bad != 0;
-}
-
 // Masks that are ranges of keys.
 template <class Traits>
 __device__ __forceinline__ void mask_ranges(const DecodeProblem& p, const Plan& plan, const Work& w,
