@@ -140,6 +140,18 @@ TEST(WgmmaPolicy, NoVariantOfTheTableIsUnreachable) {
   for (int i = 0; i < kNumWgmmaVariants; ++i) EXPECT_TRUE(reached[i]) << kWgmmaVariants[i].name;
 }
 
+// A loader that waits for a tile of a whole round of the stages ago waits for ever: the barrier's
+// phase has the same parity again.
+TEST(WgmmaPolicy, TilesOnTheirWayAreFewerThanPlacesForThem) {
+  for (const WgmmaVariant& v : kWgmmaVariants) {
+    EXPECT_GE(wgmma_flight(v), 2) << v.name;
+    EXPECT_LT(wgmma_flight(v), 2 * v.stages) << v.name;
+    const int bytes = kWgmmaKeys * v.head_dim * (v.cache == CacheKind::kSame ? 2 : 1);
+    const int of_an_sm = wgmma_flight(v) * v.blocks_per_sm * bytes;
+    EXPECT_TRUE(of_an_sm <= 65536 || wgmma_flight(v) == 2) << v.name << ": " << of_an_sm;
+  }
+}
+
 TEST(WgmmaPolicy, StridesOfDimensionsOfSizeOneAreIgnored) {
   DecodeProblem p = problem(DType::kBFloat16, DType::kBFloat16);
   p.num_kv_heads = 1;
