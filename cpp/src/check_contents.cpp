@@ -40,7 +40,8 @@ bool ids_below(const Int* ids, std::int64_t count, std::int64_t stride, std::int
   return count <= 0 || static_cast<std::uint64_t>(largest) < static_cast<std::uint64_t>(limit);
 }
 
-// NOTE: 2^31 pages or more and an int32 id of -1 (2^32 - 1 as unsigned) would pass ids_below.
+// NOTE: in a pool of 2^32 pages or more an int32 id of -1 (2^32 - 1 as unsigned) would pass
+// ids_below: int32 ids are held to 2^31.
 bool ids_in_pool(const PageTable& t, std::int64_t first, std::int64_t count) {
   const std::int64_t stride = t.entries.stride;
   if (t.entries.wide) {
@@ -48,7 +49,8 @@ bool ids_in_pool(const PageTable& t, std::int64_t first, std::int64_t count) {
     return ids_below<std::int64_t, std::uint64_t>(ids, count, stride, t.num_pages);
   }
   const auto* ids = static_cast<const std::int32_t*>(t.entries.data) + first;
-  return ids_below<std::int32_t, std::uint32_t>(ids, count, stride, min64(t.num_pages, INT32_MAX));
+  return ids_below<std::int32_t, std::uint32_t>(ids, count, stride,
+                                                min64(t.num_pages, INT64_C(1) << 31));
 }
 
 [[noreturn]] void throw_page(const PageTable& t, std::int64_t b, std::int64_t first,
@@ -62,7 +64,8 @@ bool ids_in_pool(const PageTable& t, std::int64_t first, std::int64_t count) {
                    "page id " + std::to_string(id) + " as page " + std::to_string(i) +
                        " of sequence " + std::to_string(b) + ", which has " + std::to_string(n) +
                        " keys",
-                   "ids from 0 to " + std::to_string(t.num_pages - 1));
+                   t.num_pages > 0 ? "ids from 0 to " + std::to_string(t.num_pages - 1)
+                                   : "no keys, as the pool has no pages");
   }
   throw_argument("block_table", "page ids out of range", "ids of the pool");
 }

@@ -37,6 +37,15 @@ TEST(CheckContents, LivePageIdsOnly) {
   EXPECT_NO_THROW(check_all(c));
 }
 
+TEST(CheckContents, APoolWithoutPages) {
+  Call c;
+  c.args.k_cache.shape[0] = c.args.v_cache.shape[0] = 0;
+  EXPECT_REFUSED(
+      InvalidArgument,
+      "block_table: got page id 3 as page 0 of sequence 0, which has 5 keys, want no keys",
+      check_all(c));
+}
+
 TEST(CheckContents, WideAndStridedIds) {
   Call c;
   std::vector<std::int64_t> wide{3, -9, 1, -9, 5, -9, 7, -9};

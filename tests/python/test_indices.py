@@ -69,6 +69,25 @@ def test_negative_and_zero_strides(numpy_backend, dtype):
         check_call(BACKENDS[library], same, **changed)
 
 
+def test_every_id_of_a_pool_of_more_than_2_31_pages():
+    """The largest int32 too; -1 is no id, whatever it is as an unsigned number."""
+    import pagedecode
+
+    page = np.ones(8, np.float32)
+    shape = (2**32 + 5, 1, 1, 8)  # one page, again and again
+    pool = np.lib.stride_tricks.as_strided(page, shape, (0, 32, 32, 4), writeable=False)
+
+    def decode(page_id, dtype):
+        table, lens = np.array([[page_id]], dtype), np.ones(1, np.int32)
+        return pagedecode.decode(page.reshape(1, 1, 1, 8), pool, pool, table, lens)
+
+    for page_id, dtype in ((2**31 - 1, np.int32), (2**31 - 1, np.int64), (2**32 + 4, np.int64)):
+        assert (decode(page_id, dtype) == 1).all()
+    for page_id, dtype in ((-1, np.int32), (-(2**31), np.int32), (2**32 + 5, np.int64)):
+        with pytest.raises(ValueError, match=f"block_table: got page id {page_id} "):
+            decode(page_id, dtype)
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_page_list_is_the_table(backend, dtype):
     args = base(index_dtype=dtype)
