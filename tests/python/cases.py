@@ -51,10 +51,6 @@ class Case:
         return self.name
 
 
-def is_float(dtype):
-    return np.dtype(dtype) not in (I8, np.dtype(np.uint8))
-
-
 def poison(rng, shape, dtype):
     """Bits that spoil a result when they are used: NaN and Inf where the type has them."""
     dtype = np.dtype(dtype)

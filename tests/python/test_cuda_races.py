@@ -8,7 +8,7 @@ timing has to do."""
 import numpy as np
 import pytest
 
-from backends import BACKENDS, compare, convert
+from backends import BACKENDS, Result, compare, convert
 from cases import BF16, E4M3, E5M2, F16, I8, make_case, tolerances
 from reference import decode_reference
 
@@ -68,7 +68,7 @@ def test_the_same_bits_every_time(kernel, name):
     rows = int(args["cu_seqlens_q"][-1])
     results = [pagedecode.decode(**given, return_lse=True) for _ in range(REPEATS)]
     out, lse = results[0]
-    result = type("", (), dict(out=BACKEND.back(out), lse=BACKEND.back(lse)))
+    result = Result(BACKEND.back(out), BACKEND.back(lse))
     compare(result, decode_reference(**args), *tolerances(args), written=rows)
     for i, (other, other_lse) in enumerate(results):
         assert torch.equal(raw(other[:rows]), raw(out[:rows])), f"out of repeat {i}"

@@ -34,8 +34,6 @@ void amx_begin() {
 
 void amx_end() { tile_release(); }
 
-inline std::uint16_t* halves_of(float* p) { return reinterpret_cast<std::uint16_t*>(p); }
-
 void amx_load_q(const ItemArgs& a, const char* const* q_rows) {
   // Pairs of one row go down one column.
   for (int r0 = 0; r0 < a.rows; r0 += 16) {
