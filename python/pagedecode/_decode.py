@@ -87,7 +87,8 @@ def decode(
     draft_mask : bool [total_q, width] or uint32 [total_q, ceil(width / 32)], optional
         Takes the place of `causal` inside the draft block: key n - m + j is visible to row i where
         bit (i, j) is set; bit j of word w is column 32 w + j. The width is the largest m of the
-        call (`max_seqlen_q` where given), or that rounded up to a multiple of 32.
+        call (`max_seqlen_q` where given), or that rounded up to a multiple of 32. A row without a
+        key of its own (i < m - n) sees nothing, whatever its bits.
     positions : int32 or int64 [total_q], optional
         Position of each row, and of its own key; default n - m + i.
     window_left : int

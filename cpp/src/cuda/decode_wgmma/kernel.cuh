@@ -2,12 +2,12 @@
 //
 // Paged decode attention on wgmma and TMA, for sm_90a, in one launch of a fixed grid.
 //   1. Each block finds its chunk of keys from the lengths (schedule/).
-//   2. Its loading warp keeps the stages full by TMA, ahead over works (load.cuh).
+//   2. Its loading warp (two for small pages) keeps the stages full, ahead over works (load.cuh).
 //   3. Its consuming warpgroup walks the tiles: S^T = K Q^T, softmax, O^T += V^T P^T
 //   (mainloop.cuh).
 //   4. At a work's end it writes rows or a partial state (epilogue.cuh); the last block of a split
 //      item folds its splits (merge/).
-// Two or three such blocks share an SM: while one waits for its serial chain, the others work.
+// One to three such blocks share an SM: while one waits for its serial chain, the others work.
 #pragma once
 
 #include "cuda/decode_wgmma/epilogue.cuh"

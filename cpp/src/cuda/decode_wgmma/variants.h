@@ -26,7 +26,7 @@ struct WgmmaVariant {
   int head_dim;
   int rows;                 // query rows (m x group) of a tile: N of the products
   int stages;               // of 64 keys of K and V
-  int blocks_per_sm;        // of 160 threads: 1 leaves 255 registers a thread, 2 168, 3 128, 4 96
+  int blocks_per_sm;        // of 160 or 192 threads: 1 leaves 255 registers, 2 168, 3 128, 4 96
   int most_rows = 1 << 30;  // of a sequence; with more of them the generic kernel is faster
 };
 
