@@ -5,7 +5,7 @@ python -m bench                                 CPU cases, all providers
 python -m bench --device cuda                   the 28 rows of the field
 python -m bench --device cuda --cases sweep     132 cases by rule
 python -m bench --host                          host time of a call
-python -m bench --render results/h200-table.json
+python -m bench --render bench/results/h200-table.json
 
 The first three write JSON, Markdown and plots under bench/results/; the last one writes Markdown
 and plots again from the JSON."""

@@ -29,7 +29,7 @@ def provide_fa2(problem: Problem) -> dict[str, Run]:
     flashinfer = _module()
     import flashinfer.prefill as prefill
 
-    # The packed build has the plain modules only; the factory that probes for others needs nvcc.
+    # Modules compiled ahead are the plain ones only; the factory that probes for others needs nvcc.
     prefill._gen_batch_prefill_primary_module = prefill.gen_batch_prefill_module
     case = problem.case
     buffer = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
