@@ -104,16 +104,19 @@ class PagedCache:
             copied = count > 0 and tail > 0 and self._uses[s.pages[-1]] > 1
             total = -(-(s.length + count) // self.page_size)
             fresh = self._take(total - len(s.pages) + int(copied))
-            self._sequences[seq] = s
+            shared = s.pages[-1:] if copied else []
+            pages = s.pages[: len(s.pages) - len(shared)] + fresh
+            try:
+                new = self._slots(pages, np.arange(s.length, s.length + count))
+                pairs = self._same_offsets(shared[0], fresh[0], tail) if copied else _pairs([], [])
+            except MemoryError:  # the host's, for the arrays
+                self._drop(fresh)
+                raise
 
-            pairs = _pairs([], [])
-            if copied:
-                old, s.pages[-1] = s.pages[-1], fresh.pop(0)
-                pairs = self._same_offsets(old, s.pages[-1], tail)
-                self._drop([old])
-            s.pages += fresh
-            new = self._slots(s.pages, np.arange(s.length, s.length + count))
+            self._drop(shared)
+            s.pages = pages
             s.length += count
+            self._sequences[seq] = s
             return new, pairs
 
     def keep(self, seq: Hashable, count: int, accepted: Iterable[int]) -> Pairs:

@@ -287,6 +287,29 @@ def test_out_of_pages_changes_nothing():
     assert len(cache.append("a", 3)[0]) == 3, "what fits still fits"
 
 
+def test_no_memory_for_the_slots_changes_nothing(monkeypatch):
+    cache, device = make(4, 4)
+    tokens = device.write(cache.append("a", 6)[0])
+    cache.fork("a", "b")
+    table = cache.block_table(["a", "b"]).tolist()
+
+    def fails(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "_slots", fails)
+        for seq in ("b", "c"):  # with a copy, and a sequence that would begin
+            with pytest.raises(MemoryError):
+                cache.append(seq, 5)
+    assert cache.num_free == 2 and cache.block_table(["a", "b"]).tolist() == table
+    with pytest.raises(KeyError):
+        cache.seq_lens(["c"])
+    slots, pairs = cache.append("b", 2)
+    device.move(pairs)
+    assert device.read(cache, "b")[:6] == tokens and len(device.write(slots)) == 2
+    assert device.read(cache, "a") == tokens
+
+
 def test_copy_on_write_without_room():
     cache, device = make(2, 4)
     tokens = device.write(cache.append("a", 6)[0])
