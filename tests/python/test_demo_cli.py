@@ -66,7 +66,7 @@ def test_a_missing_model_names_its_command(monkeypatch, capsys):
 def test_a_missing_package_names_its_command(package, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, package, None)
     error = one_line(capsys)
-    assert package.partition(".")[0] in error and "pip install 'pagedecode[demo]'" in error
+    assert package.partition(".")[0] in error and "pip install '.[demo]'" in error
 
 
 def test_bad_prompts_get_one_line(capsys):

@@ -18,5 +18,5 @@ def require(module: str) -> Any:
     except ImportError as error:
         raise DemoError(
             f"the demo needs the package '{module.partition('.')[0]}': "
-            "pip install 'pagedecode[demo]'"
+            "in a checkout, make demo or pip install '.[demo]'"
         ) from error
