@@ -32,8 +32,9 @@ class PagedCache:
     """Host-side page bookkeeping; sequences are any hashable.
 
     It owns no K or V: it says where tokens go (`append` the function writes them) and which slots
-    to `move`. A slot is page * page_size + offset. Calls may come from several threads; a call that
-    raises changes nothing. Copies (`copy`, `pickle`) are caches of their own with the same state.
+    to `move`. A slot is page * page_size + offset. Calls may come from several threads; moves and
+    writes follow in the order of the calls, since pages change hands at once. A call that raises
+    changes nothing. Copies (`copy`, `pickle`) are caches of their own with the same state.
 
     Parameters
     ----------
