@@ -11,25 +11,12 @@ probabilities to fp8: relative error 3.6e-2."""
 
 from __future__ import annotations
 
-from .cases import Case
+from .cases import Case, table
 
 GPU = "NVIDIA H200"
 ERROR = {"bf16": 3e-3, "e4m3": 3.6e-2}  # of both, by the cache's type: tells who keeps 16 bits
 
-_Shape = tuple[int, int, bool]
-_SHAPES: dict[str, tuple[_Shape, ...]] = {  # (batch, kv, skewed): rows of the tables below
-    "q 1 and 4": (
-        (1, 8192, False),
-        (1, 131072, False),
-        (16, 4096, False),
-        (64, 1024, False),
-        (64, 8192, False),
-        (32, 8192, True),
-    ),
-    "q 8 and 16": ((16, 8192, False),),
-}
-
-# (KV dtype, q): microseconds by shape
+# (KV dtype, q): microseconds of their rows of the table, in its order
 _Times = dict[tuple[str, int], tuple[float, ...]]
 _HPC_OPS: _Times = {
     ("bf16", 1): (15.4, 130.6, 72.3, 72.8, 519.2, 265.3),
@@ -50,13 +37,14 @@ _VLLM_FA3: _Times = {
 _PEERS: dict[str, _Times] = {"hpc": _HPC_OPS, "vllm-fa3": _VLLM_FA3}
 
 
+_BY_CASE: dict[Case, dict[str, float]] = {case: {} for case in table()}
+for _peer, _times in _PEERS.items():
+    for _key, _row in _times.items():
+        _cases = [case for case in _BY_CASE if (case.kv_dtype, case.q) == _key]
+        for _case, _us in zip(_cases, _row, strict=True):
+            _BY_CASE[_case][_peer] = _us
+
+
 def published_us(case: Case) -> dict[str, float]:
     """Microseconds by peer, for the cases that were measured."""
-    if (case.hq, case.hkv, case.d, case.page, case.layout) != (64, 8, 128, 64, "NHD"):
-        return {}
-    shapes = _SHAPES["q 1 and 4" if case.q <= 4 else "q 8 and 16"]
-    shape = (case.batch, case.kv, case.skew)
-    if shape not in shapes:
-        return {}
-    key, i = (case.kv_dtype, case.q), shapes.index(shape)
-    return {peer: table[key][i] for peer, table in _PEERS.items() if key in table}
+    return _BY_CASE.get(case, {})
