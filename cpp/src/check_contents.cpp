@@ -56,9 +56,7 @@ bool ids_in_pool(const PageTable& t, std::int64_t first, std::int64_t count) {
 [[noreturn]] void throw_page(const PageTable& t, std::int64_t b, std::int64_t first,
                              std::int64_t count, std::int64_t n) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t at = first + i * t.entries.stride;
-    const std::int64_t id = t.entries.wide ? static_cast<const std::int64_t*>(t.entries.data)[at]
-                                           : static_cast<const std::int32_t*>(t.entries.data)[at];
+    const std::int64_t id = page_id(t, first, i);
     if (id >= 0 && id < t.num_pages) continue;
     throw_argument("block_table",
                    "page id " + std::to_string(id) + " as page " + std::to_string(i) +

@@ -55,11 +55,15 @@ PD_HOST_DEVICE SequenceView load_sequence(const DecodeProblem& p, std::int64_t b
   return s;
 }
 
-// The page id of logical page `i` of a sequence, as stored (it may be out of range).
-PD_HOST_DEVICE std::int64_t page_id(const PageTable& t, const SequenceView& s, std::int64_t i) {
-  const std::int64_t at = s.first_page + i * t.entries.stride;
+// The page id of logical page `i` of a sequence whose entries begin at `first_page`, as stored (it
+// may be out of range).
+PD_HOST_DEVICE std::int64_t page_id(const PageTable& t, std::int64_t first_page, std::int64_t i) {
+  const std::int64_t at = first_page + i * t.entries.stride;
   return t.entries.wide ? static_cast<const std::int64_t*>(t.entries.data)[at]
                         : static_cast<const std::int32_t*>(t.entries.data)[at];
+}
+PD_HOST_DEVICE std::int64_t page_id(const PageTable& t, const SequenceView& s, std::int64_t i) {
+  return page_id(t, s.first_page, i);
 }
 
 // Element offset of row i of a sequence in q or out.

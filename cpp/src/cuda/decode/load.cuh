@@ -79,7 +79,6 @@ class Loader {
   __device__ __forceinline__ void read_pages(const Work& w, std::int64_t first_page, int key0,
                                              Pages& pages) {
     const auto page_size = static_cast<unsigned>(p_.page_size);
-    const IndexArray& entries = p_.pages.entries;
     pages.bad = 0;
 #pragma unroll
     for (int j = 0; j < kShare; ++j) {
@@ -89,9 +88,7 @@ class Loader {
       if (key < w.begin || key >= w.end) continue;
       const unsigned index = static_cast<unsigned>(key) / page_size;
       pages.token[j] = static_cast<int>(static_cast<unsigned>(key) - index * page_size);
-      const std::int64_t at = first_page + index * entries.stride;
-      const std::int64_t id = entries.wide ? static_cast<const std::int64_t*>(entries.data)[at]
-                                           : static_cast<const std::int32_t*>(entries.data)[at];
+      const std::int64_t id = page_id(p_.pages, first_page, index);
       if (id >= 0 && id < p_.pages.num_pages) {
         pages.id[j] = static_cast<std::int32_t>(id);
       } else {

@@ -74,6 +74,44 @@ __device__ __forceinline__ float row_power(float largest) {
   return exp2f(static_cast<float>(exponent < -100 ? -100 : exponent));
 }
 
+// Eight elements of a row as half, for 1-byte caches: of a bfloat16 row divided by a power of two
+// of its own, since half's range is smaller. Returns that power. By the kLanes lanes that share a
+// row.
+template <int kLanes>
+__device__ __forceinline__ float half_of_row(DType type, Chunk16& x) {
+  float power = 1.0f;
+  if (type == DType::kBFloat16) {
+    float largest = 0.0f;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float2 y = float2_from(DType::kBFloat16, x.words[e]);
+      largest = fmaxf(largest, fmaxf(fabsf(y.x), fabsf(y.y)));
+    }
+    power = row_power<kLanes>(largest);
+    const float inverse = 1.0f / power;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float2 y = float2_from(DType::kBFloat16, x.words[e]);
+      x.words[e] = pack2<cute::half_t>(y.x * inverse, y.y * inverse);
+    }
+  }
+  return power;
+}
+
+// Stores elements `column` .. `column` + 7 where K's bytes, two pairs to a register, will meet
+// them: elements 4 t + {0, 1} go to 2 t, 4 t + {2, 3} to 8 + 2 t, of their block of 16. `place`:
+// that of an even column.
+template <class Place>
+__device__ __forceinline__ void store_permuted(const Chunk16& x, int column, Place&& place) {
+  const int block = column / 16 * 16;
+  const int t = column % 16 / 4;
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const int to = block + (e % 2) * 8 + 2 * (t + e / 2);
+    *reinterpret_cast<std::uint32_t*>(place(to)) = x.words[e];
+  }
+}
+
 // Asks for a work's rows of Q, so that they wait in L2 when the consumers get there. By one warp.
 __device__ __forceinline__ void prefetch_q(const DecodeProblem& p, const Plan& plan, const Work& w,
                                            int head) {
@@ -129,31 +167,9 @@ __device__ inline void load_q(const DecodeProblem& p, const Plan& plan, const Wo
     if constexpr (!Traits::kBytes) {
       *reinterpret_cast<Chunk16*>(tile + layout(r, column)) = x;
     } else {
-      float power = 1.0f;
-      if (p.q.dtype == DType::kBFloat16) {
-        float largest = 0.0f;
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float2 y = float2_from(DType::kBFloat16, x.words[e]);
-          largest = fmaxf(largest, fmaxf(fabsf(y.x), fabsf(y.y)));
-        }
-        power = row_power<kChunks>(largest);
-        const float inverse = 1.0f / power;
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float2 y = float2_from(DType::kBFloat16, x.words[e]);
-          x.words[e] = pack2<cute::half_t>(y.x * inverse, y.y * inverse);
-        }
-      }
+      const float power = half_of_row<kChunks>(p.q.dtype, x);
       if (column == 0) row_scale[row] = power;
-      // Elements 4 t + {0, 1} go to 2 t, 4 t + {2, 3} to 8 + 2 t, of their block of 16.
-      const int block = column / 16 * 16;
-      const int t = column % 16 / 4;
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int to = block + (e % 2) * 8 + 2 * (t + e / 2);
-        *reinterpret_cast<std::uint32_t*>(tile + layout(r, to)) = x.words[e];
-      }
+      store_permuted(x, column, [&](int to) { return tile + layout(r, to); });
     }
   }
 }

@@ -70,7 +70,7 @@ struct WgmmaFold {
   // places of Q and P are free before; all of it is there after the barrier that it ends with.
   __device__ __forceinline__ void load(std::int32_t first, std::int32_t count, std::int32_t step,
                                        WgmmaStorage<Traits>& shared, Accumulators& o) const {
-    constexpr int kLanes = kWgmmaConsumers / kRows < 32 ? kWgmmaConsumers / kRows : 32;  // of a row
+    constexpr int kLanes = kWgmmaConsumers / kRows;  // of a row
     const int thread = thread_index();
     const int row = thread / kLanes;
     auto* table = reinterpret_cast<float2*>(shared.q);  // [kRound][kRows]: (weight, sum)

@@ -46,9 +46,9 @@ class WgmmaLoader {
       } else {
         if (threadIdx.x / 32 == kWarps) {
           works.find_splits(w);
-          load_keys_of(w, works.first_page());
+          copy_rows_of<true>(w, works.first_page());
         } else {
-          load_values_of(w, works.first_page());
+          copy_rows_of<false>(w, works.first_page());
         }
       }
     }
@@ -94,10 +94,7 @@ class WgmmaLoader {
     const auto page_size = static_cast<unsigned>(p_.page_size);
     const unsigned index = static_cast<unsigned>(key) / page_size;
     b.token = static_cast<int>(static_cast<unsigned>(key) - index * page_size);
-    const IndexArray& entries = p_.pages.entries;
-    const std::int64_t at = first_page + index * entries.stride;
-    b.page = entries.wide ? static_cast<const std::int64_t*>(entries.data)[at]
-                          : static_cast<const std::int32_t*>(entries.data)[at];
+    b.page = page_id(p_.pages, first_page, index);
     return b;
   }
 
@@ -216,38 +213,32 @@ class WgmmaLoader {
     }
   }
 
-  __device__ __forceinline__ void load_keys_of(const Work& w, std::int64_t first_page) {
+  // K of a work, by the first loading warp, or V, by the second. With K go the work itself and
+  // which of its keys are bad.
+  template <bool kKeys>
+  __device__ __forceinline__ void copy_rows_of(const Work& w, std::int64_t first_page) {
+    auto& empty = kKeys ? shared_.empty_k : shared_.empty_v;
+    auto& full = kKeys ? shared_.full_k : shared_.full_v;
     RowPagesAhead pages(p_, w, first_page);
-    hand_over(w);
-    prefetch_q(p_, plan_, w, w.head);
-#pragma unroll 1
-    for (int tiles = tiles_of(w); tiles > 0; --tiles) {
-      const RowPages now = pages.next();
-      const int stage = ring_.stage;
-      shared_.empty_k[stage].wait(ring_.parity ^ 1);
-      test_delay();
-      const std::uint64_t bad = now.bad_keys();
-      if (lane() == 0) {
-        shared_.bad[stage] = bad;
-        shared_.full_k[stage].arrive();
-      }
-      copy_rows<Traits>(p_.k, w.head, now, hint_, shared_.kv[stage][0]);
-      shared_.full_k[stage].arrive_after_copies();
-      ring_.advance(Traits::kStages);
+    if constexpr (kKeys) {
+      hand_over(w);
+      prefetch_q(p_, plan_, w, w.head);
     }
-  }
-
-  // V's part, of the second loading warp.
-  __device__ __forceinline__ void load_values_of(const Work& w, std::int64_t first_page) {
-    RowPagesAhead pages(p_, w, first_page);
 #pragma unroll 1
     for (int tiles = tiles_of(w); tiles > 0; --tiles) {
       const RowPages now = pages.next();
       const int stage = ring_.stage;
-      shared_.empty_v[stage].wait(ring_.parity ^ 1);
+      empty[stage].wait(ring_.parity ^ 1);
       test_delay();
-      copy_rows<Traits>(p_.v, w.head, now, hint_, shared_.kv[stage][1]);
-      shared_.full_v[stage].arrive_after_copies();
+      if constexpr (kKeys) {
+        const std::uint64_t bad = now.bad_keys();
+        if (lane() == 0) {
+          shared_.bad[stage] = bad;
+          full[stage].arrive();
+        }
+      }
+      copy_rows<Traits>(kKeys ? p_.k : p_.v, w.head, now, hint_, shared_.kv[stage][!kKeys]);
+      full[stage].arrive_after_copies();
       ring_.advance(Traits::kStages);
     }
   }

@@ -70,34 +70,12 @@ __device__ __forceinline__ void store_wgmma_q(const DecodeProblem& p, const Work
     if constexpr (!Traits::kBytes) {
       *reinterpret_cast<Chunk16*>(place(column)) = x;
     } else {
-      float power = 1.0f;
-      if (p.q.dtype == DType::kBFloat16) {
-        float largest = 0.0f;
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float2 y = float2_from(DType::kBFloat16, x.words[e]);
-          largest = fmaxf(largest, fmaxf(fabsf(y.x), fabsf(y.y)));
-        }
-        power = row_power<kChunks>(largest);
-        const float inverse = 1.0f / power;
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float2 y = float2_from(DType::kBFloat16, x.words[e]);
-          x.words[e] = pack2<cute::half_t>(y.x * inverse, y.y * inverse);
-        }
-      }
+      const float power = half_of_row<kChunks>(p.q.dtype, x);
       if (column == 0) {
         const float product = magnitude * power;
         shared.scale[row] = product < kSmallest ? kSmallest : product;
       }
-      // Elements 4 t + {0, 1} go to 2 t, 4 t + {2, 3} to 8 + 2 t, of their block of 16.
-      const int block = column / 16 * 16;
-      const int t = column % 16 / 4;
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int to = block + (e % 2) * 8 + 2 * (t + e / 2);
-        *reinterpret_cast<std::uint32_t*>(place(to)) = x.words[e];
-      }
+      store_permuted(x, column, place);
     }
   }
 }

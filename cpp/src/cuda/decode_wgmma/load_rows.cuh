@@ -24,7 +24,6 @@ struct RowPages {
 __device__ __forceinline__ RowPages read_row_pages(const DecodeProblem& p, const Work& w,
                                                    std::int64_t first_page, unsigned key0) {
   const auto page_size = static_cast<unsigned>(p.page_size);
-  const IndexArray& entries = p.pages.entries;
   RowPages r;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -34,9 +33,7 @@ __device__ __forceinline__ RowPages read_row_pages(const DecodeProblem& p, const
     if (key < static_cast<unsigned>(w.begin) || key >= static_cast<unsigned>(w.end)) continue;
     const unsigned index = key / page_size;
     r.token[j] = static_cast<int>(key - index * page_size);
-    const std::int64_t at = first_page + index * entries.stride;
-    const std::int64_t id = entries.wide ? static_cast<const std::int64_t*>(entries.data)[at]
-                                         : static_cast<const std::int32_t*>(entries.data)[at];
+    const std::int64_t id = page_id(p.pages, first_page, index);
     r.page[j] = id < 0 || id >= p.pages.num_pages ? -2 : static_cast<std::int32_t>(id);
   }
   return r;

@@ -35,8 +35,8 @@ struct WgmmaTraits {
   static constexpr int kPartTile = kWgmmaKeys * kPartBytes;
   static constexpr int kTileBytes = kParts * kPartTile;  // of K, or V
 
-  // The next tile's S^T beside this tile's O^T. Both products' keys of 1-byte caches in registers
-  // are too many where 3 blocks share an SM.
+  // The next tile's S^T beside this tile's O^T. Not where keys pass through registers: those of
+  // both products are too many.
   static constexpr bool kOverlap = !kBytes;
 
   // Of a buffer of P; Q and both buffers hold the epilogue's exchange (N, D) of float, too.

@@ -36,12 +36,13 @@ __device__ __forceinline__ bool arrive_last(std::uint32_t* counter, int count, b
 
 // Folds `count` splits of an item, every `step`-th from `first` on, in order: to its rows if
 // `final`, else to the slot of `first`.
-template <int kHeadDim, int kThreads, int kTasks, class Sync>
+template <int kHeadDim, int kThreads, class Sync>
 __device__ __forceinline__ void fold_slots(const DecodeProblem& p, const Plan& plan, const Work& w,
                                            int first, int count, int step, bool final,
                                            Sync&& sync) {
   // Loads in flight: a merge waits for L2, and one block has few threads. A thread takes kTasks
   // groups of four columns at a time, kBatch splits of each.
+  constexpr int kTasks = 4;
   constexpr int kBatch = 4;
   constexpr int kColumns = kHeadDim / 4;
   const SequenceView s = view_of(w);
@@ -182,11 +183,11 @@ __device__ __forceinline__ bool merge_levels(const DecodeProblem& p, const Plan&
 }
 
 // The same for slots of rows of columns.
-template <int kHeadDim, int kThreads, int kTasks = 4, class Sync>
+template <int kHeadDim, int kThreads, class Sync>
 __device__ __forceinline__ void merge_splits(const DecodeProblem& p, const Plan& plan,
                                              const Work& w, bool* shared, Sync&& sync) {
   merge_levels(p, plan, w, shared, sync, [&](int first, int count, int step, bool final) {
-    fold_slots<kHeadDim, kThreads, kTasks>(p, plan, w, first, count, step, final, sync);
+    fold_slots<kHeadDim, kThreads>(p, plan, w, first, count, step, final, sync);
   });
 }
 
