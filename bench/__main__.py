@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import pathlib
 import sys
 import time
@@ -58,14 +59,23 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, help="only every so many-th case")
     parser.add_argument("--providers", help="comma-separated: " + ", ".join(PROVIDERS))
     parser.add_argument(
-        "--stop-after", type=float, metavar="SECONDS", help="start no further case then"
+        "--stop-after",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="start no further case then",
     )
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--commit", help="where there is no repository to ask")
     parser.add_argument("--no-plot", action="store_true")
     parser.add_argument("--host", action="store_true", help="host time of a call instead")
     parser.add_argument("--render", type=pathlib.Path, metavar="JSON")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.start < 0:
+        parser.error(f"argument --start: got {options.start}, want 0 or more")
+    if options.every < 1:
+        parser.error(f"argument --every: got {options.every}, want 1 or more")
+    return options
 
 
 def _measure_all(options: argparse.Namespace, cases: str, providers: list[str]) -> list[Row]:
@@ -74,7 +84,7 @@ def _measure_all(options: argparse.Namespace, cases: str, providers: list[str]) 
     chosen = [c for c in CASE_SETS[cases]() if options.only in c.name]
     chosen = chosen[options.start :: options.every]
     for case in chosen:
-        if options.stop_after and time.monotonic() - BEGIN > options.stop_after:
+        if time.monotonic() - BEGIN > options.stop_after:
             print(f"bench: stopped after {len(rows)} of {len(chosen)} cases", file=sys.stderr)
             break
         try:
