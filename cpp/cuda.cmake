@@ -70,6 +70,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bytes_d128_r16_copies.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r32.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r32_copies.cu
+    src/cuda/decode_wgmma/instances/bytes_d128_r64.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r16.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r16_copies.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r32.cu
@@ -78,7 +79,10 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bytes_d64_r32_copies.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r16.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r32.cu
+    src/cuda/decode_wgmma/instances/e4m3_d128_r32_few.cu
+    src/cuda/decode_wgmma/instances/e4m3_d128_r64.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r8.cu
+    src/cuda/decode_wgmma/instances/e4m3_d128_r8_few.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r16.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64_copies.cu

@@ -3,6 +3,7 @@
 // Which problems the wgmma kernels take; needs no GPU.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <vector>
 
 #include "cuda/decode/launch.h"
@@ -20,6 +21,7 @@ DecodeProblem problem(DType q, DType kv) {
   DecodeProblem p;
   p.group = 8;
   p.num_kv_heads = 8;
+  p.batch = 64;
   p.head_dim = 128;
   p.page_size = 64;
   p.pages.num_pages = 10;
@@ -46,7 +48,26 @@ TEST(WgmmaPolicy, FewestRowsThatHoldTheTile) {
   EXPECT_EQ(name_for(problem(DType::kFloat16, DType::kFloat16), 8), "fp16_d128_r16");
   EXPECT_EQ(name_for(problem(DType::kFloat16, DType::kInt8), 8), "bytes_d128_r32");
   EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E4M3), 8), "e4m3_d128_r8");
-  EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E5M2), 64), "bytes_d128_r32");
+  EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E5M2), 32), "bytes_d128_r32");
+  EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E5M2), 64), "bytes_d128_r64");
+  EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E4M3), 1000), "e4m3_d128_r64");
+}
+
+TEST(WgmmaPolicy, FewItemsHaveKernelsOfTheirOwn) {
+  DecodeProblem p = problem(DType::kBFloat16, DType::kFloat8E4M3);
+  for (int batch : {1, 16}) {  // 8 KV heads, 132 blocks
+    p.batch = batch;
+    EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8_few");
+    EXPECT_EQ(name_for(p, 9), "e4m3_d128_r16");
+    EXPECT_EQ(name_for(p, 32), "e4m3_d128_r32_few");
+  }
+  p.batch = 17;
+  EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8");
+  EXPECT_EQ(name_for(p, 32), "e4m3_d128_r32");
+  // Which depends on the batch.
+  p.batch = 1;
+  p.batch_invariant = true;
+  EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8");
 }
 
 TEST(WgmmaPolicy, WhatItDoesNotTake) {
@@ -126,11 +147,12 @@ TEST(WgmmaPolicy, NoVariantOfTheTableIsUnreachable) {
     for (DType kv : {q, DType::kFloat8E4M3, DType::kFloat8E5M2}) {
       for (int d : {64, 128, 256}) {
         for (int page : {1, 64}) {
-          for (int rows : {1, 9, 17, 33, 200}) {
+          for (int rows : {1, 9, 17, 33, 200, -1, -17}) {
             DecodeProblem p = problem(q, kv);
+            if (rows < 0) p.batch = 1;
             p.head_dim = d;
             p.page_size = page;
-            const int i = choose_wgmma(p, hopper(), rows).variant;
+            const int i = choose_wgmma(p, hopper(), std::abs(rows)).variant;
             if (i >= 0) reached[i] = true;
           }
         }
@@ -146,7 +168,7 @@ TEST(WgmmaPolicy, TilesOnTheirWayAreFewerThanPlacesForThem) {
   for (const WgmmaVariant& v : kWgmmaVariants) {
     EXPECT_GE(wgmma_flight(v), 2) << v.name;
     EXPECT_LT(wgmma_flight(v), 2 * v.stages) << v.name;
-    const int bytes = kWgmmaKeys * v.head_dim * (v.cache == CacheKind::kSame ? 2 : 1);
+    const int bytes = wgmma_keys(v) * v.head_dim * (v.cache == CacheKind::kSame ? 2 : 1);
     const int of_an_sm = wgmma_flight(v) * v.blocks_per_sm * bytes;
     EXPECT_TRUE(of_an_sm <= 65536 || wgmma_flight(v) == 2) << v.name << ": " << of_an_sm;
   }

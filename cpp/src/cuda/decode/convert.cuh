@@ -89,6 +89,14 @@ __device__ __forceinline__ void half2_from_bytes(DType format, const std::uint32
   }
 }
 
+// Of a part of longer arrays.
+template <int kCount>
+__device__ __forceinline__ void half2_from_bytes_at(DType format, const std::uint32_t* in,
+                                                    std::uint32_t* out) {
+  half2_from_bytes(format, *reinterpret_cast<const std::uint32_t(*)[kCount]>(in),
+                   *reinterpret_cast<std::uint32_t(*)[2 * kCount]>(out));
+}
+
 // One element of any cache type.
 __device__ __forceinline__ float float_from(DType type, const void* at) {
   switch (type) {

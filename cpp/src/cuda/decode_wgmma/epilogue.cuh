@@ -9,6 +9,34 @@
 
 namespace pagedecode::cuda {
 
+// O of the first key group = the sum of all, where warpgroups share out the keys of a tile. The
+// places of Q and P are free before and after.
+template <class Traits>
+__device__ __forceinline__ void add_key_groups(WgmmaMainloop<Traits>& mainloop,
+                                               WgmmaStorage<Traits>& shared) {
+  constexpr int kVectors = Traits::kRows / 8 * Traits::kOwnBlocks;
+  static_assert(sizeof(shared.q) + sizeof(shared.p) >= kVectors * Traits::kOutThreads * 16);
+  auto* const vectors = reinterpret_cast<float4*>(shared.q) + thread_index() % Traits::kOutThreads;
+  const int group = thread_index() / Traits::kOutThreads;
+#pragma unroll 1
+  for (int from = 1; from < Traits::kKeyGroups; ++from) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      float* const o = mainloop.o[v % Traits::kOwnBlocks] + v / Traits::kOwnBlocks * 4;
+      if (group == from) vectors[v * Traits::kOutThreads] = float4{o[0], o[1], o[2], o[3]};
+    }
+    sync_consumers<Traits>();
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      float* const o = mainloop.o[v % Traits::kOwnBlocks] + v / Traits::kOwnBlocks * 4;
+      if (group > 0) continue;
+      const float4 x = vectors[v * Traits::kOutThreads];
+      o[0] += x.x, o[1] += x.y, o[2] += x.z, o[3] += x.w;
+    }
+    sync_consumers<Traits>();
+  }
+}
+
 template <class Traits>
 __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const Plan& plan,
                                                   const Work& w, WgmmaMainloop<Traits>& mainloop,
@@ -31,17 +59,24 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
       shared.ref[row] = minus_ref == Softmax::kFresh ? -INFINITY : -minus_ref;
     }
   }
-  sync_consumers();  // no one reads Q or P any more, either
+  sync_consumers<Traits>();  // no one reads Q or P any more, either
   if (thread < Traits::kRows) {
-    const float4 sums = *reinterpret_cast<const float4*>(shared.by_warp[thread]);
-    shared.sum[thread] = (sums.x + sums.y) + (sums.z + sums.w);
+    float sum = 0.0f;
+#pragma unroll
+    for (int g = 0; g < Traits::kGroups; ++g) {
+      const float4 sums = reinterpret_cast<const float4*>(shared.by_warp[thread])[g];
+      sum += (sums.x + sums.y) + (sums.z + sums.w);
+    }
+    shared.sum[thread] = sum;
   }
+
+  if constexpr (Traits::kKeyGroups > 1) add_key_groups<Traits>(mainloop, shared);
 
   if (w.splits > 1) {
     WgmmaFold<Traits> fold(p, plan, w);
     fold.store(w.split, mainloop.o, shared);
     const bool final = merge_levels(
-        p, plan, w, &shared.last, [] { sync_consumers(); },
+        p, plan, w, &shared.last, [] { sync_consumers<Traits>(); },
         [&](int first, int count, int step, bool is_final) {
           fold.load(first, count, step, shared, mainloop.o);
           if (!is_final) fold.store(first, mainloop.o, shared);
@@ -64,21 +99,24 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
   // apart, meet different banks.
   auto* values = reinterpret_cast<float*>(shared.q);
   const auto place = [](int row, int column) { return row * kD + (column ^ (row / 2 % 4 * 8)); };
+  if (thread < Traits::kOutThreads) {
 #pragma unroll
-  for (int i = 0; i < Softmax::kOwn; ++i) {
+    for (int i = 0; i < Softmax::kOwn; ++i) {
 #pragma unroll
-    for (int z = 0; z < 2; ++z) {
-      const int e = 2 * z + i % 2;
+      for (int z = 0; z < 2; ++z) {
+        const int e = 2 * z + i % 2;
 #pragma unroll
-      for (int h = 0; h < Traits::kBlocks; ++h) {
-        values[place(Softmax::row_of(i), 64 * h + WgmmaMainloop<Traits>::element_of(e))] =
-            mainloop.o[h][i / 2 * 4 + e];
+        for (int h = 0; h < Traits::kOwnBlocks; ++h) {
+          values[place(Softmax::row_of(i),
+                       64 * (mainloop.first_block + h) + WgmmaMainloop<Traits>::element_of(e))] =
+              mainloop.o[h][i / 2 * 4 + e];
+        }
       }
     }
   }
-  sync_consumers();
+  sync_consumers<Traits>();
 #pragma unroll 1
-  for (int task = thread; task < rows * (kD / 4); task += kWgmmaConsumers) {
+  for (int task = thread; task < rows * (kD / 4); task += Traits::kConsumers) {
     const int row = task / (kD / 4);
     const int column = task % (kD / 4) * 4;
     const float4 x = *reinterpret_cast<const float4*>(values + place(row, column));
@@ -88,7 +126,7 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
     store_out(p, s, i, w.head * p.group + f - i * p.group, column,
               {x.x * factor, x.y * factor, x.z * factor, x.w * factor});
   }
-  sync_consumers();  // Q's place is free again
+  sync_consumers<Traits>();  // Q's place is free again
 }
 
 }  // namespace pagedecode::cuda

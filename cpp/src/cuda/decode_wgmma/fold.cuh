@@ -4,7 +4,7 @@
 // holds and loads what it stored, whichever block it is in, 16 bytes at a time and without an
 // exchange.
 //
-//   slot: SoftmaxState [rows], float4 [rows / 8][D / 64][threads]
+//   slot: SoftmaxState [rows], float4 [rows / 8][kOwnBlocks][kOutThreads]
 //
 // A fold first finds the weight of each split's rows, in shared memory: references are integers, so
 // that weights are powers of two, and one step gives the bits of many. Then it adds up the splits
@@ -20,13 +20,15 @@ namespace pagedecode::cuda {
 template <class Traits>
 struct WgmmaFold {
   static constexpr int kRows = Traits::kRows;
-  static constexpr int kBlocks = Traits::kBlocks;
+  static constexpr int kBlocks = Traits::kOwnBlocks;
   // Blocks of 8 rows at a time: at most 8 float4 of a split.
   static constexpr int kGroup = kRows / 8 * kBlocks <= 8 ? kRows / 8 : 8 / kBlocks;
   static constexpr int kVectors = kGroup * kBlocks;
   static constexpr int kRound = 32;  // splits whose weights are found at a time
-  // Splits in flight: 64 registers' worth, or 32 where blocks have fewer.
-  static constexpr int kFlight = Traits::kVariant.blocks_per_sm < 3 && kRows < 32 ? 16 : 8;
+  // Loads in flight: 64 registers' worth, or 32 where there are fewer.
+  static constexpr int kFlight =
+      Traits::kConsumerRegisters >= 200 || (Traits::kConsumerRegisters > 128 && kRows < 32) ? 16
+                                                                                            : 8;
   static constexpr int kBatch = kVectors >= kFlight ? 1 : kFlight / kVectors;
   static_assert(kRound * kRows * sizeof(SoftmaxState) <=
                 sizeof(WgmmaStorage<Traits>::q) + sizeof(WgmmaStorage<Traits>::p));
@@ -55,12 +57,13 @@ struct WgmmaFold {
     if (thread < kRows) {
       reinterpret_cast<SoftmaxState*>(to)[thread] = {shared.ref[thread], shared.sum[thread]};
     }
+    if (thread >= Traits::kOutThreads) return;
     float4* const vectors = reinterpret_cast<float4*>(to + 2 * kRows) + thread;
 #pragma unroll
     for (int j = 0; j < kRows / 8; ++j) {
 #pragma unroll
       for (int h = 0; h < kBlocks; ++h) {
-        vectors[(j * kBlocks + h) * kWgmmaConsumers] =
+        vectors[(j * kBlocks + h) * Traits::kOutThreads] =
             float4{o[h][4 * j], o[h][4 * j + 1], o[h][4 * j + 2], o[h][4 * j + 3]};
       }
     }
@@ -70,9 +73,12 @@ struct WgmmaFold {
   // places of Q and P are free before; all of it is there after the barrier that it ends with.
   __device__ __forceinline__ void load(std::int32_t first, std::int32_t count, std::int32_t step,
                                        WgmmaStorage<Traits>& shared, Accumulators& o) const {
-    constexpr int kLanes = kWgmmaConsumers / kRows;  // of a row
+    constexpr int kAllLanes = Traits::kConsumers / kRows;
+    constexpr int kLanes = kAllLanes < 32 ? kAllLanes : 32;  // of a row
     const int thread = thread_index();
+    // Rows past the last take part in shuffles only.
     const int row = thread / kLanes;
+    const bool real = kAllLanes <= 32 || row < kRows;
     auto* table = reinterpret_cast<float2*>(shared.q);  // [kRound][kRows]: (weight, sum)
     float sum[kRows / 4];                               // of this thread's rows
 #pragma unroll
@@ -82,15 +88,33 @@ struct WgmmaFold {
 #pragma unroll
       for (int h = 0; h < kBlocks; ++h) o[h][i] = 0.0f;
     }
+    // The first splits travel while weights are found, where there are registers to wait in.
+    constexpr bool kAhead = Traits::kConsumerRegisters >= 200;
+    float4 x[kBatch][kVectors];
+    const auto fetch = [&](int group, int from) {
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        // The last one again, rather than none: it will not be added.
+        const int i = min(from + b, count - 1);
+        const float4* vectors =
+            reinterpret_cast<const float4*>(slot(first + i * step) + 2 * kRows) +
+            thread % Traits::kOutThreads;
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+          x[b][v] = __ldcg(vectors + (group * kBlocks + v) * Traits::kOutThreads);
+        }
+      }
+    };
+    if constexpr (kAhead) fetch(0, 0);
     float ref = -INFINITY;
 #pragma unroll 1
     for (int begin = 0; begin < count; begin += kRound) {
       const int splits = min(count - begin, kRound);
-      if (begin > 0) sync_consumers();  // the table has been read
+      if (begin > 0) sync_consumers<Traits>();  // the table has been read
       // 1. References of the round's splits, and the largest.
       const float before = ref;
 #pragma unroll 1
-      for (int i = thread % kLanes; i < splits; i += kLanes) {
+      for (int i = thread % kLanes; i < splits && real; i += kLanes) {
         const float2 y =
             __ldcg(reinterpret_cast<const float2*>(slot(first + (begin + i) * step)) + row);
         table[i * kRows + row] = y;
@@ -100,33 +124,22 @@ struct WgmmaFold {
       for (int d = 1; d < kLanes; d *= 2) ref = fmaxf(ref, __shfl_xor_sync(~0u, ref, d));
         // 2. Weights.
 #pragma unroll 1
-      for (int i = thread % kLanes; i < splits; i += kLanes) {
+      for (int i = thread % kLanes; i < splits && real; i += kLanes) {
         float2& y = table[i * kRows + row];
         y.x = weight_of(y.x, ref);
       }
-      if (thread % kLanes == 0) {
+      if (thread % kLanes == 0 && real) {
         shared.ref[row] = ref;
         shared.by_warp[row][0] = weight_of(before, ref);
       }
-      sync_consumers();
+      sync_consumers<Traits>();
       // 3. The splits, in order.
       if (begin > 0) rescale(o, sum, shared.by_warp);
 #pragma unroll
       for (int group = 0; group < kRows / 8; group += kGroup) {
 #pragma unroll 1
         for (int i0 = 0; i0 < splits; i0 += kBatch) {
-          float4 x[kBatch][kVectors];
-#pragma unroll
-          for (int b = 0; b < kBatch; ++b) {
-            // The last one again, rather than none: it will not be added.
-            const int i = begin + min(i0 + b, splits - 1);
-            const float4* from =
-                reinterpret_cast<const float4*>(slot(first + i * step) + 2 * kRows) + thread;
-#pragma unroll
-            for (int v = 0; v < kVectors; ++v) {
-              x[b][v] = __ldcg(from + (group * kBlocks + v) * kWgmmaConsumers);
-            }
-          }
+          if (!kAhead || begin + group + i0 > 0) fetch(group, begin + i0);
 #pragma unroll
           for (int b = 0; b < kBatch; ++b) {
             if (i0 + b < splits) add(x[b], group, table + (i0 + b) * kRows, o, sum);
@@ -138,7 +151,7 @@ struct WgmmaFold {
 #pragma unroll
       for (int i = 0; i < kRows / 4; ++i) shared.sum[i / 2 * 8 + thread * 2 + i % 2] = sum[i];
     }
-    sync_consumers();
+    sync_consumers<Traits>();
   }
 
  private:
@@ -164,7 +177,7 @@ struct WgmmaFold {
 
   // What came before, seen from the reference of more splits.
   __device__ __forceinline__ static void rescale(Accumulators& o, float (&sum)[kRows / 4],
-                                                 const float (*factor)[kWarps]) {
+                                                 const float (*factor)[Traits::kConsumerWarps]) {
 #pragma unroll
     for (int i = 0; i < kRows / 4; ++i) {
       const float left = factor[i / 2 * 8 + lane_index() % 4 * 2 + i % 2][0];

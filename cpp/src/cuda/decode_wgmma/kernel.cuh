@@ -35,7 +35,7 @@ __device__ __forceinline__ void consume_works(const DecodeProblem& p, const Plan
     if (!WgmmaQ<Traits>::kEarly) q.fetch(p, plan, w);
     store_wgmma_q<Traits>(p, w, q, shared);
     fence_async();
-    sync_consumers();
+    sync_consumers<Traits>();
     const int edge = window_edge<true>(p, plan, w);
     // NOTE: accumulators live in this scope, so that they leave their registers to the merge.
     WgmmaMainloop<Traits> mainloop(p, plan, shared);
@@ -62,17 +62,17 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
       // By TMA one lane arrives; else all do, and one more has told of bad pages.
       shared.full_k[i].init(Traits::kTma ? 1 : 33);
       shared.full_v[i].init(Traits::kTma ? 1 : 32);
-      shared.empty_k[i].init(kWarps * kWarpArrivals);
-      shared.empty_v[i].init(kWarps * kWarpArrivals);
+      shared.empty_k[i].init(Traits::kConsumerWarps * kWarpArrivals);
+      shared.empty_v[i].init(Traits::kConsumerWarps * kWarpArrivals);
     }
     for (int i = 0; i < kWgmmaWorks; ++i) {
       shared.full_work[i].init(1);
-      shared.empty_work[i].init(kWarps);
+      shared.empty_work[i].init(Traits::kConsumerWarps);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     fence_async();
   }
-  if (threadIdx.x == kWgmmaConsumers) {
+  if (threadIdx.x == Traits::kConsumers) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&k) : "memory");
     asm volatile("prefetch.tensormap [%0];" ::"l"(&v) : "memory");
   }
@@ -80,15 +80,19 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
   ChunkStart start;
   const bool alone = p.batch <= kWarpLocates;
   if (!alone) start = locate_chunk<BlockScope>(p, plan, chunk, shared.locate);
-  if (threadIdx.x / 32 >= kWarps) {
-    const bool first = threadIdx.x / 32 == kWarps;
-    if (alone) {
+  if (threadIdx.x >= Traits::kConsumers) {
+    const bool first = threadIdx.x / 32 == Traits::kConsumerWarps;
+    if (alone && threadIdx.x < Traits::kConsumers + Traits::kLoaders * 32) {
       if constexpr (Traits::kTma) {
         start = locate_chunk<WarpScope>(p, plan, chunk, shared.locate);
       } else {
         start =
             locate_chunk<WarpScope>(p, plan, chunk, first ? shared.locate : shared.second_locate);
       }
+    }
+    if constexpr (Traits::kMovesRegisters) {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Traits::kLoaderRegisters));
+      if (threadIdx.x >= Traits::kConsumers + Traits::kLoaders * 32) return;
     }
     WgmmaLoader<Traits> loader(p, plan, k, v, shared);
 #pragma unroll 1
@@ -97,6 +101,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
     }
     if (first) loader.finish();
   } else {
+    if constexpr (Traits::kMovesRegisters) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Traits::kConsumerRegisters));
+    }
     consume_works<Traits>(p, plan, shared);
   }
 }

@@ -44,7 +44,7 @@ class WgmmaLoader {
       if constexpr (Traits::kTma) {
         load_boxes_of(w, works);
       } else {
-        if (threadIdx.x / 32 == kWarps) {
+        if (threadIdx.x / 32 == Traits::kConsumerWarps) {
           works.find_splits(w);
           copy_rows_of<true>(w, works.first_page());
         } else {
@@ -63,6 +63,7 @@ class WgmmaLoader {
 
  private:
   static constexpr int kFlight = wgmma_flight(Traits::kVariant);
+  static constexpr int kTileLog2 = Traits::kTileLog2;
 
   // A lane's box, as read from the page table.
   struct Box {
@@ -73,7 +74,7 @@ class WgmmaLoader {
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
 
   __device__ __forceinline__ static int tiles_of(const Work& w) {
-    return w.begin < w.end ? ((w.end - 1) >> 6) - (w.begin >> 6) + 1 : 0;
+    return w.begin < w.end ? ((w.end - 1) >> kTileLog2) - (w.begin >> kTileLog2) + 1 : 0;
   }
 
   __device__ __forceinline__ void hand_over(const Work& w) {
@@ -100,8 +101,8 @@ class WgmmaLoader {
 
   __device__ __forceinline__ void load_boxes_of(Work& w, const WorkIterator& works) {
     const std::int64_t first_page = works.first_page();
-    const int boxes_log2 = 6 - box_log2_;  // of a tile
-    int box = w.begin >> 6 << boxes_log2;
+    const int boxes_log2 = kTileLog2 - box_log2_;  // of a tile
+    int box = w.begin >> kTileLog2 << boxes_log2;
     int tiles = tiles_of(w);
     Box next = read_box(w, first_page, box + lane());
     // While page ids are on their way.
@@ -129,19 +130,24 @@ class WgmmaLoader {
   __device__ __forceinline__ void load_tile(int head, int from, std::uint32_t bad, int page,
                                             int token) {
     const int stage = ring_.stage;
-    const int boxes = 64 >> box_log2_;
-    std::uint64_t bad_keys = 0;
-    if (bad & ((1u << boxes) - 1)) {
+    const int boxes = Traits::kTileKeys >> box_log2_;
+    std::uint64_t bad_keys[Traits::kGroups] = {};
+    if (bad & ((2u << (boxes - 1)) - 1)) {
+#pragma unroll
+      for (int group = 0; group < Traits::kGroups; ++group) {
 #pragma unroll 1
-      for (int i = 0; i < kWgmmaKeys; ++i) {
-        bad_keys |= static_cast<std::uint64_t>(bad >> (i >> box_log2_) & 1) << i;
+        for (int i = 0; i < 64; ++i) {
+          bad_keys[group] |= static_cast<std::uint64_t>(bad >> ((group * 64 + i) >> box_log2_) & 1)
+                             << i;
+        }
       }
     }
     throttle();
     shared_.empty_k[stage].wait(ring_.parity ^ 1);
     test_delay();
     if (lane() == 0) {
-      shared_.bad[stage] = bad_keys;
+#pragma unroll
+      for (int i = 0; i < Traits::kGroups; ++i) shared_.bad[stage][i] = bad_keys[i];
       expect(shared_.full_k[stage]);
     }
     load_boxes(k_, shared_.kv[stage][0], shared_.full_k[stage], head, from, boxes, page, token);
@@ -233,7 +239,7 @@ class WgmmaLoader {
       if constexpr (kKeys) {
         const std::uint64_t bad = now.bad_keys();
         if (lane() == 0) {
-          shared_.bad[stage] = bad;
+          shared_.bad[stage][0] = bad;
           full[stage].arrive();
         }
       }

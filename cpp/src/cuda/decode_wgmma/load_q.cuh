@@ -16,7 +16,12 @@ namespace pagedecode::cuda {
 template <class Traits>
 struct WgmmaQ {
   static constexpr int kChunks = Traits::kHeadDim / 8;  // of a row
-  static constexpr int kShare = Traits::kRows * kChunks / kWgmmaConsumers;
+  static constexpr int kAll = Traits::kRows * kChunks;
+  static constexpr int kShare = (kAll + Traits::kConsumers - 1) / Traits::kConsumers;
+  // Whole warps have a share, or none.
+  __device__ __forceinline__ static bool has(int at) {
+    return kAll % Traits::kConsumers == 0 || at < kAll;
+  }
   // Few enough registers to be fetched while the work before ends.
   static constexpr bool kEarly = kShare <= 4;
 
@@ -27,11 +32,11 @@ struct WgmmaQ {
     const SequenceView s = view_of(w);
 #pragma unroll
     for (int j = 0; j < kShare; ++j) {
-      const int at = thread_index() + j * kWgmmaConsumers;
+      const int at = thread_index() + j * Traits::kConsumers;
       const int f = w.row0 + at / kChunks;
       const int i = plan.row_of(f);
       chunks[j] = Chunk16{};
-      if (i < s.m) {
+      if (has(at) && i < s.m) {
         const std::int64_t from = row_offset(p.q, s, i, bool(p.cu_seqlens_q)) +
                                   (w.head * p.group + f - i * p.group) * p.q.head_stride;
         chunks[j] = *reinterpret_cast<const Chunk16*>(static_cast<const std::uint16_t*>(p.q.data) +
@@ -56,7 +61,8 @@ __device__ __forceinline__ void store_wgmma_q(const DecodeProblem& p, const Work
   if (!Traits::kBytes && thread_index() == 0) shared.scale[0] = magnitude;
 #pragma unroll
   for (int j = 0; j < kShare; ++j) {
-    const int at = thread_index() + j * kWgmmaConsumers;
+    const int at = thread_index() + j * Traits::kConsumers;
+    if (!WgmmaQ<Traits>::has(at)) break;
     const int row = at / kChunks;
     const int column = at % kChunks * 8;
     Chunk16 x = q.chunks[j];

@@ -58,7 +58,7 @@ class RowPagesAhead {
  private:
   __device__ __forceinline__ RowPages read() {
     const RowPages r = read_row_pages(p_, w_, first_page_, key_);
-    key_ += kWgmmaKeys;
+    key_ += 64;
     return r;
   }
 
@@ -73,6 +73,7 @@ class RowPagesAhead {
 template <class Traits>
 __device__ __forceinline__ void copy_rows(const CacheView& cache, int head, const RowPages& pages,
                                           std::uint64_t hint, std::uint8_t* to) {
+  static_assert(Traits::kTileKeys == 64);
   constexpr std::int64_t kSize = Traits::kBytes ? 1 : 2;
   constexpr int kPartChunks = Traits::kPartBytes / 16;
   constexpr int kLanes = Traits::kParts * kPartChunks;  // that copy a row

@@ -15,9 +15,14 @@ __device__ __forceinline__ bool logit_options(const DecodeProblem& p) {
 }
 
 // Of the keys in pages out of the pool, bit 0: there are some; bit 1 + z: this thread's key z.
-__device__ __forceinline__ std::uint32_t own_bad_keys(std::uint64_t bad) {
-  const int place = thread_index() / 32 * 16 + lane_index() / 4;
-  return bad == 0 ? 0u
+template <int kGroups>
+__device__ __forceinline__ std::uint32_t own_bad_keys(const std::uint64_t (&bad_keys)[kGroups]) {
+  std::uint64_t any = 0;
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) any |= bad_keys[i];
+  const std::uint64_t bad = bad_keys[kGroups == 1 ? 0 : thread_index() / 128];
+  const int place = thread_index() / 32 % 4 * 16 + lane_index() / 4;
+  return any == 0 ? 0u
                   : 1u | static_cast<std::uint32_t>(bad >> place & 1) << 1 |
                         static_cast<std::uint32_t>(bad >> (place + 8) & 1) << 2;
 }
@@ -99,11 +104,11 @@ __device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8
   const DecodeProblem& p = mainloop.p;
   // With one row and no window or mask, no key that exists is hidden.
   const bool hidden = w.m > 1 || p.window_left >= 0 || p.draft_mask.kind != MaskKind::kNone;
-  if (!hidden && key0 >= w.begin && key0 + kWgmmaKeys <= w.end) return;
+  if (!hidden && key0 >= w.begin && key0 + Traits::kTileKeys <= w.end) return;
   constexpr int kChunks = Traits::kTileBytes / 16;
   constexpr int kRowChunks = Traits::kPartBytes / 16;
   const DType type = Traits::type_of(p.v);
-  const auto key_of = [&](int chunk) { return key0 + chunk / kRowChunks % kWgmmaKeys; };
+  const auto key_of = [&](int chunk) { return key0 + chunk / kRowChunks % Traits::kTileKeys; };
   auto* chunks = reinterpret_cast<uint4*>(v);
   bool found = false;
   const std::uint32_t exponent = exponent_bits(p.v.dtype);
@@ -111,7 +116,7 @@ __device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8
     return Traits::kBytes ? __vcmpeq4(x & exponent, exponent) : __vcmpeq2(x & exponent, exponent);
   };
 #pragma unroll 2
-  for (int i = thread_index(); i < kChunks; i += kWgmmaConsumers) {
+  for (int i = thread_index(); i < kChunks; i += Traits::kConsumers) {
     if (key_of(i) < w.begin || key_of(i) >= w.end) {
       chunks[i] = uint4{0, 0, 0, 0};
     } else if (hidden) {
@@ -121,7 +126,7 @@ __device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8
   }
   found &= p.v.dtype != DType::kInt8;
   fence_async();
-  if (!any_of_consumers(found)) return;
+  if (!any_of_consumers<Traits>(found)) return;
 
   constexpr int kOwn = Traits::kRows / 4;
   constexpr int kWords = Traits::kPartBytes / 4;
@@ -131,7 +136,8 @@ __device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8
   const int lane = lane_index();
   // P of this thread's row i for a token of the tile.
   const auto probability = [&](int i, int token) {
-    return reinterpret_cast<std::uint16_t*>(p_tile + i / 2 * 1024 + token * 16 + lane % 4 * 4) +
+    return reinterpret_cast<std::uint16_t*>(p_tile + i / 2 * Traits::kPRowBlock + token * 16 +
+                                            lane % 4 * 4) +
            i % 2;
   };
   // Bits of each warp's 16 keys that hold something not finite; there, P tells who does not see it.
@@ -143,7 +149,7 @@ __device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8
     bool bad = false;
 #pragma unroll 1
     for (int i = lane % 4; i < Traits::kParts * kWords; i += 4) {
-      const int at = i / kWords * (kWgmmaKeys * kWords) + token * kWords + i % kWords;
+      const int at = i / kWords * (Traits::kTileKeys * kWords) + token * kWords + i % kWords;
       bad |= nonfinite_elements(type, words[at]) != 0;
     }
     keys |= __reduce_or_sync(~0u, bad ? 1u << (lane / 4 + 8 * z) : 0u);
@@ -155,17 +161,19 @@ __device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8
     }
   }
   if (lane == 0) keys_of_warp[warp] = keys;
-  sync_consumers();
+  sync_consumers<Traits>();
 #pragma unroll 1
-  for (int from = 0; from < kWarps; ++from) {
+  for (int warp_of_keys = 0; warp_of_keys < Traits::kOwnKeys / 16; ++warp_of_keys) {
+    const int from = mainloop.first_key / 16 + warp_of_keys;
 #pragma unroll 1
     for (keys = keys_of_warp[from]; keys != 0; keys &= keys - 1) {
       const int token = from * 16 + __ffs(keys) - 1;
 #pragma unroll
-      for (int h = 0; h < Traits::kBlocks; ++h) {
+      for (int h = 0; h < Traits::kOwnBlocks; ++h) {
 #pragma unroll
         for (int z = 0; z < 2; ++z) {
-          const int byte = (64 * h + Mainloop::element_of(2 * z)) * (Traits::kBytes ? 1 : 2);
+          const int byte = (64 * (mainloop.first_block + h) + Mainloop::element_of(2 * z)) *
+                           (Traits::kBytes ? 1 : 2);
           const std::uint8_t* at = v + byte / Traits::kPartBytes * Traits::kPartTile +
                                    Traits::place(token, byte % Traits::kPartBytes / 16) + byte % 16;
           const std::uint32_t bits =
@@ -184,13 +192,13 @@ __device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8
       }
     }
   }
-  sync_consumers();  // everyone has looked
+  sync_consumers<Traits>();  // everyone has looked
 #pragma unroll 1
-  for (int i = thread_index(); i < kChunks * 4; i += kWgmmaConsumers) {
+  for (int i = thread_index(); i < kChunks * 4; i += Traits::kConsumers) {
     words[i] &= ~nonfinite_elements(type, words[i]);
   }
   fence_async();
-  sync_consumers();
+  sync_consumers<Traits>();
 }
 
 }  // namespace pagedecode::cuda

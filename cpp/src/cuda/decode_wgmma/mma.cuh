@@ -18,14 +18,21 @@ namespace wgmma {
 using Major = cute::SM90::GMMA::Major;
 using cute::SM90::GMMA::ScaleOut;
 
-enum Swizzle : std::uint64_t { kNone = 0, k128Bytes = 1 };
+enum Swizzle : std::uint32_t { kNone = 0, k128Bytes = 1 };
 
-__device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address, int leading, int stride,
-                                                    Swizzle swizzle) {
-  return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) |
-         static_cast<std::uint64_t>(leading >> 4) << 16 |
-         static_cast<std::uint64_t>(stride >> 4) << 32 | static_cast<std::uint64_t>(swizzle) << 62;
-}
+// A matrix in shared memory, as its descriptor's lower word: where it begins, in 16 bytes. One that
+// begins later is one addition away: descriptors are made between the products, in the same thread.
+struct Place {
+  std::uint32_t low;
+
+  __device__ __forceinline__ Place(std::uint32_t address, int leading)
+      : low((address >> 4) + (static_cast<std::uint32_t>(leading >> 4) << 16)) {}
+  template <int kStride, Swizzle kSwizzle>
+  __device__ __forceinline__ std::uint64_t descriptor(int later) const {
+    constexpr std::uint32_t kHigh = static_cast<std::uint32_t>(kStride >> 4) | kSwizzle << 30;
+    return static_cast<std::uint64_t>(kHigh) << 32 | (low + static_cast<std::uint32_t>(later >> 4));
+  }
+};
 
 template <class Element, int kN, Major kA, Major kB>
 using SharedOp =

@@ -1,6 +1,6 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
-// Online softmax of a warpgroup over S^T (T, N), without a maximum in the common path:
+// Online softmax of the consuming warps over S^T (T, N), without a maximum in the common path:
 // probabilities are taken against each row's reference as it stands and stored as P; one barrier,
 // which P needs anyway, also tells whether any thread's sum passed kCeiling. Then, rarely (always
 // in a row's first tile), the true maxima are found, and those rows alone are moved that have a
@@ -66,10 +66,10 @@ struct WgmmaSoftmax {
       total[2 * j + 1] = x[1] + x[3];
       all += total[2 * j] + total[2 * j + 1];
       using Element = typename Traits::Element;
-      asm volatile("st.shared.b32 [%0], %1;" ::"r"(p_address + j * 1024),
+      asm volatile("st.shared.b32 [%0], %1;" ::"r"(p_address + j * Traits::kPRowBlock),
                    "r"(pack2<Element>(x[0], x[1]))
                    : "memory");
-      asm volatile("st.shared.b32 [%0], %1;" ::"r"(p_address + j * 1024 + 128),
+      asm volatile("st.shared.b32 [%0], %1;" ::"r"(p_address + j * Traits::kPRowBlock + 128),
                    "r"(pack2<Element>(x[2], x[3]))
                    : "memory");
     }
@@ -79,7 +79,8 @@ struct WgmmaSoftmax {
   // Finds the largest logits and moves the references of the rows that need it.
   template <class Rescale>
   __device__ __forceinline__ void move_references(const float (&s)[2 * kOwn],
-                                                  float (*by_warp)[kWarps], Rescale&& rescale) {
+                                                  float (*by_warp)[Traits::kConsumerWarps],
+                                                  Rescale&& rescale) {
     const int lane = lane_index();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -88,11 +89,15 @@ struct WgmmaSoftmax {
       for (int d = 4; d < 32; d *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
       if (lane < 4) by_warp[row_of(i)][thread_index() / 32] = top;
     }
-    sync_consumers();
+    sync_consumers<Traits>();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const float4 tops = *reinterpret_cast<const float4*>(by_warp[row_of(i)]);
-      const float top = fmaxf(fmaxf(tops.x, tops.y), fmaxf(tops.z, tops.w));
+      float top = -INFINITY;
+#pragma unroll
+      for (int g = 0; g < Traits::kGroups; ++g) {
+        const float4 tops = reinterpret_cast<const float4*>(by_warp[row_of(i)])[g];
+        top = fmaxf(top, fmaxf(fmaxf(tops.x, tops.y), fmaxf(tops.z, tops.w)));
+      }
       // The same number as the thread that holds the key has found.
       const float largest = exp2_fast(fmaf(top, scale_of(i), minus_ref[i]));
       if (!(largest > kCeiling)) continue;
@@ -111,7 +116,8 @@ struct WgmmaSoftmax {
   // has one yet (`fresh`).
   template <class Rescale>
   __device__ __forceinline__ void step(const float (&s)[2 * kOwn], bool fresh,
-                                       std::uint32_t p_address, float (*by_warp)[kWarps],
+                                       std::uint32_t p_address,
+                                       float (*by_warp)[Traits::kConsumerWarps],
                                        Rescale&& rescale) {
     float total[kOwn];
     // One copy of the code for both turns: cold instructions cost about 9 ns each.
@@ -121,7 +127,7 @@ struct WgmmaSoftmax {
       const float all = exponentiate(s, total, p_address);
       fence_async();
       // A sum is at least each of its terms, and NaN if one is.
-      if (!any_of_consumers(!again && !(all <= kCeiling))) break;
+      if (!any_of_consumers<Traits>(!again && !(all <= kCeiling))) break;
     }
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) sum[i] += total[i];

@@ -2,9 +2,13 @@
 //
 // The compile-time side of one wgmma instance: types, tiles, shared memory.
 //
-//   T = kWgmmaKeys  keys of a tile, M of S^T = K Q^T
-//   D = kHeadDim    head dim, M (kBlocks times 64) of O^T = V^T P^T
-//   N = kRows       query rows of a tile, N of both products
+//   T = kTileKeys  keys of a tile, M (64 a warpgroup) of S^T = K Q^T
+//   D = kHeadDim   head dim, M (kBlocks times 64) of O^T = V^T P^T
+//   N = kRows      query rows of a tile, N of both products
+//
+// kGroups consuming warpgroups share a tile, and no two of them read, or convert, the same part of
+// K or V: of S^T each computes 64 keys; of O^T some blocks of the head dim, and, where there are
+// more warpgroups than blocks, some of the keys (then the parts of O add up at the work's end).
 #pragma once
 
 #include "cuda/decode/pipeline.cuh"
@@ -15,6 +19,21 @@
 
 namespace pagedecode::cuda {
 
+// Registers of a thread at the launch: each of an SM's four parts has 16384 for its warps.
+constexpr int launch_registers(int threads, int blocks_per_sm) {
+  const int warps = threads / 32 * blocks_per_sm;
+  const int registers = 16384 / (32 * ((warps + 3) / 4)) / 8 * 8;
+  return registers < 248 ? registers : 248;
+}
+
+// Registers that a consuming thread may have once the loading warpgroup has kept `loader` of those
+// that a block of `threads` was launched with.
+constexpr int consumer_registers(int threads, int blocks_per_sm, int consumers, int loader) {
+  const int launched = launch_registers(threads, blocks_per_sm);
+  const int left = (launched * threads - loader * (threads - consumers)) / consumers / 8 * 8;
+  return left < 232 ? left : 232;
+}
+
 template <int kIndex>
 struct WgmmaTraits {
   static constexpr WgmmaVariant kVariant = kWgmmaVariants[kIndex];
@@ -24,23 +43,44 @@ struct WgmmaTraits {
   static constexpr bool kTma = kVariant.load == WgmmaLoad::kTma;
   // Warps that load: one for TMA; by copies, which take it 84 clocks each, one for K and one for V.
   static constexpr int kLoaders = kTma ? 1 : 2;
-  static constexpr int kThreads = (kWarps + kLoaders) * 32;
+  static constexpr int kGroups = kVariant.groups;
+  static constexpr int kConsumers = kGroups * 128;  // threads
+  static constexpr int kConsumerWarps = kGroups * 4;
+  // Several warpgroups take registers from the loading warps, which must be a warpgroup for that.
+  static constexpr bool kMovesRegisters = kGroups > 1;
+  static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : kLoaders * 32);
+  static constexpr int kLoaderRegisters = 72;  // with 64 it spills
+  static constexpr int kConsumerRegisters =
+      kMovesRegisters
+          ? consumer_registers(kThreads, kVariant.blocks_per_sm, kConsumers, kLoaderRegisters)
+          : launch_registers(kThreads, kVariant.blocks_per_sm);
+  static constexpr int kTileKeys = wgmma_keys(kVariant);
+  static constexpr int kTileLog2 = log2_of(kTileKeys);
   static constexpr int kHeadDim = kVariant.head_dim;
   static constexpr int kBlocks = kHeadDim / 64;
+  static constexpr int kDimGroups = kGroups < kBlocks ? kGroups : kBlocks;  // that share out D
+  static constexpr int kOwnBlocks = kBlocks / kDimGroups;
+  static constexpr int kKeyGroups = kGroups / kDimGroups;  // that share out a tile's keys for O^T
+  static constexpr int kOwnKeys = kTileKeys / kKeyGroups;
+  static constexpr int kOutThreads = kConsumers / kKeyGroups;  // that hold O at a work's end
+  static_assert(kGroups == kDimGroups * kKeyGroups && kBlocks == kDimGroups * kOwnBlocks);
   static constexpr int kRows = kVariant.rows;
   static constexpr int kStages = kVariant.stages;
   // A row of K or V lies in shared memory in parts of at most 128 bytes.
   static constexpr int kPartBytes = wgmma_part_bytes(kHeadDim, kBytes);
   static constexpr int kParts = kHeadDim * (kBytes ? 1 : 2) / kPartBytes;
-  static constexpr int kPartTile = kWgmmaKeys * kPartBytes;
+  static constexpr int kPartTile = kTileKeys * kPartBytes;
   static constexpr int kTileBytes = kParts * kPartTile;  // of K, or V
 
-  // The next tile's S^T beside this tile's O^T. Not where keys pass through registers: those of
-  // both products are too many.
-  static constexpr bool kOverlap = !kBytes;
+  // The next tile's S^T beside this tile's O^T. Not where keys pass through registers of which
+  // there are few: those of both products are too many. There, products begin once half of their
+  // keys is converted, instead (with both, ptxas serialises all products).
+  static constexpr bool kOverlap = !kBytes || kMovesRegisters;
+  static constexpr int kHalves = kOverlap ? 1 : 2;
 
   // Of a buffer of P; Q and both buffers hold the epilogue's exchange (N, D) of float, too.
-  static constexpr int kPBytes = kRows * (kHeadDim > 2 * kWgmmaKeys ? kHeadDim : 2 * kWgmmaKeys);
+  static constexpr int kPBytes = kRows * (kHeadDim > 2 * kTileKeys ? kHeadDim : 2 * kTileKeys);
+  static constexpr int kPRowBlock = kTileKeys * 16;  // bytes of 8 rows of P
 
   // The place of a chunk of 16 bytes in a part of K or V.
   __device__ __forceinline__ static int place(int token, int chunk) {
@@ -64,7 +104,8 @@ struct WgmmaStorage {
   // P: two buffers in turn (N, T): a warp may store the next P while another's product reads this.
   std::uint8_t p[2][Traits::kPBytes];
   union {
-    float by_warp[Traits::kRows][kWarps];  // largest logits, or sums, of each warp's keys
+    float by_warp[Traits::kRows]
+                 [Traits::kConsumerWarps];  // largest logits, or sums, of each warp's keys
     LocateStorage locate;
   };
   // Of the second loading warp, which may still locate when the first has handed a work over.
@@ -79,23 +120,26 @@ struct WgmmaStorage {
   Barrier empty_v[Traits::kStages];
   Barrier full_work[kWgmmaWorks];
   Barrier empty_work[kWgmmaWorks];
-  std::uint64_t bad[Traits::kStages];  // bit i: key i of the tile lies in a page out of the pool
-  bool last;                           // whether this block is the last of an item's splits
+  // Bit i % 64 of word i / 64: key i of the tile lies in a page out of the pool.
+  std::uint64_t bad[Traits::kStages][Traits::kGroups];
+  bool last;  // whether this block is the last of an item's splits
 };
 
-inline constexpr int kWgmmaConsumers = kWarps * 32;
-
 // Barrier of the consuming warps.
-__device__ __forceinline__ void sync_consumers() { named_sync(1, kWgmmaConsumers); }
+template <class Traits>
+__device__ __forceinline__ void sync_consumers() {
+  named_sync(1, Traits::kConsumers);
+}
 
 // The same, and whether any thread says yes.
+template <class Traits>
 __device__ __forceinline__ bool any_of_consumers(bool yes) {
   std::uint32_t any;
   asm volatile(
-      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.cta.red.or.aligned.pred q, 1, 128, p;\n"
+      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.cta.red.or.aligned.pred q, 1, %2, p;\n"
       "selp.u32 %0, 1, 0, q;\n}"
       : "=r"(any)
-      : "r"(std::uint32_t(yes))
+      : "r"(std::uint32_t(yes)), "n"(Traits::kConsumers)
       : "memory");
   return any != 0;
 }

@@ -18,19 +18,24 @@ enum class WgmmaLoad : std::uint8_t {
   kCopies,  // row by row, by cp.async: pages that hold no such box
 };
 
+inline constexpr int kAnyRows = 1 << 30;
+
 struct WgmmaVariant {
   const char* name;
   DType element;  // of the matrix products; 1-byte caches take q of either 16-bit type
   CacheKind cache;
   WgmmaLoad load;
   int head_dim;
-  int rows;                 // query rows (m x group) of a tile: N of the products
-  int stages;               // of 64 keys of K and V
-  int blocks_per_sm;        // of 160 or 192 threads: 1 leaves 255 registers, 2 168, 3 128, 4 96
-  int most_rows = 1 << 30;  // of a sequence; with more of them the generic kernel is faster
+  int rows;                  // query rows (m x group) of a tile: N of the products
+  int groups;                // consuming warpgroups of a block, which share tiles of 64 keys each
+  int stages;                // of a tile of K and V
+  int blocks_per_sm;         // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 208
+  int most_rows = kAnyRows;  // of a sequence; with more of them the generic kernel is faster
+  bool few_items = false;    // only where each block has one work or two
 };
 
-inline constexpr int kWgmmaKeys = 64;  // of a tile: M of S^T = K Q^T
+// Keys of a tile: M of S^T = K Q^T.
+constexpr int wgmma_keys(const WgmmaVariant& v) { return 64 * v.groups; }
 inline constexpr int kWgmmaWorks = 4;  // ring of Work
 
 // Boxes of 8 tokens or more: 8 rows are what the swizzle repeats over. Pages of 8, 64 x 8192 keys:
@@ -49,59 +54,75 @@ inline constexpr auto kTma = WgmmaLoad::kTma;
 inline constexpr auto kCopies = WgmmaLoad::kCopies;
 
 inline constexpr WgmmaVariant kWgmmaVariants[] = {
-    {"bf16_d128_r8", kBf16, CacheKind::kSame, kTma, 128, 8, 3, 2},
-    {"bf16_d128_r16", kBf16, CacheKind::kSame, kTma, 128, 16, 3, 2},
-    {"bf16_d128_r32", kBf16, CacheKind::kSame, kTma, 128, 32, 2, 2},
-    {"bf16_d128_r64", kBf16, CacheKind::kSame, kTma, 128, 64, 2, 2},
-    {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 3, 2},
-    {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2},
-    // 64 rows of 1-byte caches leave no registers for their converted keys (serialised
-    // products, 4.8 x the ceiling): they take two passes of 32.
-    {"e4m3_d128_r8", kFp16, CacheKind::kE4M3, kTma, 128, 8, 4, 3},
-    {"e4m3_d128_r16", kFp16, CacheKind::kE4M3, kTma, 128, 16, 4, 3},
-    {"e4m3_d128_r32", kFp16, CacheKind::kE4M3, kTma, 128, 32, 5, 2},
-    {"bytes_d128_r32", kFp16, CacheKind::kBytes, kTma, 128, 32, 5, 2},
+    // 16-bit caches: two warpgroups that share tiles of 128 keys, one block an SM. Half as many
+    // splits to merge as with two blocks of one warpgroup, and registers for 64 rows; 192 KB of
+    // stages hide the ends of works. 8 rows, 16 x 4096, 64 x 8192, skewed: 65.7, 481, 250 us (two
+    // blocks: 69.1, 482, 247); 32 rows: 68.4, 487, 256 (about 74, 490, 251); 64 rows of 16 x 8192:
+    // 131
+    // (153).
+    {"bf16_d128_r8", kBf16, CacheKind::kSame, kTma, 128, 8, 2, 3, 1},
+    {"bf16_d128_r16", kBf16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1},
+    {"bf16_d128_r32", kBf16, CacheKind::kSame, kTma, 128, 32, 2, 3, 1},
+    {"bf16_d128_r64", kBf16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
+    {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1},
+    {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
+    // 1-byte caches keep the consumers busy: blocks of one warpgroup overlap the ends of their
+    // works
+    // (32 rows, 64 x 8192: 265 us; two warpgroups of a block: 291). Where each block has one work
+    // or two, fewer splits win (16 x 4096, 8 and 32 rows: 37.6 and 42.7 for 39.8 and 49.4; 1 x
+    // 8192: 15.1
+    // and 19.7 for 16.6 and 22.2).
+    {"e4m3_d128_r8", kFp16, CacheKind::kE4M3, kTma, 128, 8, 1, 4, 3},
+    {"e4m3_d128_r16", kFp16, CacheKind::kE4M3, kTma, 128, 16, 1, 4, 3},
+    {"e4m3_d128_r32", kFp16, CacheKind::kE4M3, kTma, 128, 32, 1, 5, 2},
+    {"e4m3_d128_r8_few", kFp16, CacheKind::kE4M3, kTma, 128, 8, 2, 6, 1, kAnyRows, true},
+    {"e4m3_d128_r32_few", kFp16, CacheKind::kE4M3, kTma, 128, 32, 2, 6, 1, kAnyRows, true},
+    {"bytes_d128_r32", kFp16, CacheKind::kBytes, kTma, 128, 32, 1, 5, 2},
+    // 64 rows in one pass, of which each key is converted once: 101 us for 16 x 8192; two passes of
+    // 32 rows: 135.
+    {"e4m3_d128_r64", kFp16, CacheKind::kE4M3, kTma, 128, 64, 2, 5, 1},
+    {"bytes_d128_r64", kFp16, CacheKind::kBytes, kTma, 128, 64, 2, 5, 1},
 
     // D 64, 64 x 8192 keys, times over the ceiling: 4 blocks an SM spill, 1.15 for 16 rows of bf16
     // and 2.0 of e4m3; 3 blocks 1.08 and 1.67 (generic 1.14, 1.83). 64 rows with 3 blocks: 1.98 for
     // 16 x 8192; 2 blocks 1.55 (generic 1.88).
-    {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 4, 3},
-    {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 3, 3},
-    {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 5, 2},
-    {"fp16_d64_r16", kFp16, CacheKind::kSame, kTma, 64, 16, 4, 3},
-    {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 5, 2},
-    {"bytes_d64_r16", kFp16, CacheKind::kBytes, kTma, 64, 16, 8, 3},
-    {"bytes_d64_r32", kFp16, CacheKind::kBytes, kTma, 64, 32, 6, 3},
+    {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
+    {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 1, 3, 3},
+    {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2},
+    {"fp16_d64_r16", kFp16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
+    {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2},
+    {"bytes_d64_r16", kFp16, CacheKind::kBytes, kTma, 64, 16, 1, 8, 3},
+    {"bytes_d64_r32", kFp16, CacheKind::kBytes, kTma, 64, 32, 1, 6, 3},
 
     // D 256: a tile is long enough (1.9 us of an SM's share of the memory) for one warpgroup an SM:
     // 1.01, 1.04 and 1.10 for 8, 32 and 64 rows (generic 1.03, 1.09, 1.88). 1-byte: 1.09 and 1.47
     // for 8 and 32 rows (generic 1.78, 3.05); 32 rows in two passes of 16: 2.19.
-    {"bf16_d256_r16", kBf16, CacheKind::kSame, kTma, 256, 16, 3, 1},
-    {"bf16_d256_r32", kBf16, CacheKind::kSame, kTma, 256, 32, 3, 1},
-    {"bf16_d256_r64", kBf16, CacheKind::kSame, kTma, 256, 64, 2, 1},
-    {"fp16_d256_r16", kFp16, CacheKind::kSame, kTma, 256, 16, 3, 1},
-    {"fp16_d256_r64", kFp16, CacheKind::kSame, kTma, 256, 64, 2, 1},
-    {"bytes_d256_r16", kFp16, CacheKind::kBytes, kTma, 256, 16, 3, 2},
-    {"bytes_d256_r32", kFp16, CacheKind::kBytes, kTma, 256, 32, 2, 2},
+    {"bf16_d256_r16", kBf16, CacheKind::kSame, kTma, 256, 16, 1, 3, 1},
+    {"bf16_d256_r32", kBf16, CacheKind::kSame, kTma, 256, 32, 1, 3, 1},
+    {"bf16_d256_r64", kBf16, CacheKind::kSame, kTma, 256, 64, 1, 2, 1},
+    {"fp16_d256_r16", kFp16, CacheKind::kSame, kTma, 256, 16, 1, 3, 1},
+    {"fp16_d256_r64", kFp16, CacheKind::kSame, kTma, 256, 64, 1, 2, 1},
+    {"bytes_d256_r16", kFp16, CacheKind::kBytes, kTma, 256, 16, 1, 3, 2},
+    {"bytes_d256_r32", kFp16, CacheKind::kBytes, kTma, 256, 32, 1, 2, 2},
 
     // Page 1, 64 x 8192 keys, 8 and 32 rows: bf16 1.85 and 1.86 (D 64), 1.34 and 1.49 (D 128), 1.51
     // and 1.53 (D 256); e4m3 2.82 and 2.84, 1.88 and 1.95, 1.39 and 2.99; generic between 2.8 and
     // 5.4. With 64 rows and more the passes cost what the loads save: within 3 % of generic.
-    {"bf16_d64_r32_copies", kBf16, CacheKind::kSame, kCopies, 64, 32, 4, 2, 64},
-    {"bf16_d128_r16_copies", kBf16, CacheKind::kSame, kCopies, 128, 16, 3, 2},
-    {"bf16_d128_r64_copies", kBf16, CacheKind::kSame, kCopies, 128, 64, 2, 2},
-    {"bf16_d256_r32_copies", kBf16, CacheKind::kSame, kCopies, 256, 32, 3, 1},
-    {"fp16_d128_r64_copies", kFp16, CacheKind::kSame, kCopies, 128, 64, 2, 2},
-    {"bytes_d64_r32_copies", kFp16, CacheKind::kBytes, kCopies, 64, 32, 8, 2, 32},
-    {"bytes_d128_r16_copies", kFp16, CacheKind::kBytes, kCopies, 128, 16, 6, 2},
-    {"bytes_d128_r32_copies", kFp16, CacheKind::kBytes, kCopies, 128, 32, 5, 2, 64},
-    {"bytes_d256_r16_copies", kFp16, CacheKind::kBytes, kCopies, 256, 16, 3, 2},
+    {"bf16_d64_r32_copies", kBf16, CacheKind::kSame, kCopies, 64, 32, 1, 4, 2, 64},
+    {"bf16_d128_r16_copies", kBf16, CacheKind::kSame, kCopies, 128, 16, 1, 3, 2},
+    {"bf16_d128_r64_copies", kBf16, CacheKind::kSame, kCopies, 128, 64, 1, 2, 2},
+    {"bf16_d256_r32_copies", kBf16, CacheKind::kSame, kCopies, 256, 32, 1, 3, 1},
+    {"fp16_d128_r64_copies", kFp16, CacheKind::kSame, kCopies, 128, 64, 1, 2, 2},
+    {"bytes_d64_r32_copies", kFp16, CacheKind::kBytes, kCopies, 64, 32, 1, 8, 2, 32},
+    {"bytes_d128_r16_copies", kFp16, CacheKind::kBytes, kCopies, 128, 16, 1, 6, 2},
+    {"bytes_d128_r32_copies", kFp16, CacheKind::kBytes, kCopies, 128, 32, 1, 5, 2, 64},
+    {"bytes_d256_r16_copies", kFp16, CacheKind::kBytes, kCopies, 256, 16, 1, 3, 2},
 };
 // Tiles of K or V that a block has on their way at a time: 64 KB an SM. D 128, 8 rows: 16 x 4096
 // keys of bf16 take 70.6, 71.5, 71.8 us with 2, 3, 4 tiles and 73.8 with all that the stages hold;
 // of e4m3 41.2, 42.9, 45.1 and 48.4. 64 x 8192 keys do not care.
 constexpr int wgmma_flight(const WgmmaVariant& v) {
-  const int tile = kWgmmaKeys * v.head_dim * (v.cache == CacheKind::kSame ? 2 : 1);
+  const int tile = wgmma_keys(v) * v.head_dim * (v.cache == CacheKind::kSame ? 2 : 1);
   const int flight = 65536 / (v.blocks_per_sm * tile);
   // A tile that is one round of the stages back could not be waited for.
   return flight < 2 ? 2 : flight < 2 * v.stages ? flight : 2 * v.stages - 1;
@@ -149,10 +170,19 @@ constexpr bool takes(const WgmmaVariant& v, DType q, CacheKind cache, WgmmaLoad 
   return v.cache == cache || (v.cache == CacheKind::kBytes && cache == CacheKind::kE4M3);
 }
 
+// Whether there are at most as many items, of (sequence, row tile, KV head), as blocks. A row's
+// bits must not depend on that with batch_invariant.
+inline bool fits_items(const WgmmaVariant& v, const DecodeProblem& p, const DeviceInfo& device,
+                       std::int64_t rows) {
+  if (!v.few_items) return true;
+  return !p.batch_invariant && p.batch * ((rows + v.rows - 1) / v.rows) * p.num_kv_heads <=
+                                   std::int64_t{device.sm_count} * v.blocks_per_sm;
+}
+
 // The variant for tiles of `rows` query rows: the one for this cache alone, if there is one; of
 // those the one of fewest rows that holds them, else the largest, in several passes whose loads
-// meet in L2. With batch_invariant `rows` has to be the group, so that m cannot change a row's
-// bits.
+// meet in L2; of those the one for few items, where they are few. With batch_invariant `rows` has
+// to be the group, so that m cannot change a row's bits.
 inline WgmmaChoice choose_wgmma(const DecodeProblem& p, const DeviceInfo& device,
                                 std::int64_t rows) {
   const CacheKind cache = cache_kind(p.q.dtype, p.k.dtype, p.v.dtype, p.rope.on);
@@ -177,11 +207,14 @@ inline WgmmaChoice choose_wgmma(const DecodeProblem& p, const DeviceInfo& device
     const WgmmaVariant& v = kWgmmaVariants[i];
     head_dim = head_dim || v.head_dim == p.head_dim;
     if (!takes(v, p.q.dtype, cache, load, p.head_dim)) continue;
+    if (!fits_items(v, p, device, rows)) continue;
     too_many = too_many || rows > v.most_rows;
     if (choice.variant >= 0) {
       const WgmmaVariant& best = kWgmmaVariants[choice.variant];
       if (v.cache != best.cache) {
         if (v.cache != cache) continue;
+      } else if (v.rows == best.rows) {
+        if (!v.few_items) continue;
       } else if (best.rows >= rows ? v.rows < rows || v.rows > best.rows : v.rows < best.rows) {
         continue;
       }

@@ -135,7 +135,7 @@ struct MergeTree {
   int groups;  // 1: one level
 
   PD_HOST_DEVICE MergeTree(const Plan& plan, int splits) : fan(splits), groups(1) {
-    if (plan.partition != Partition::kBalanced || splits <= 8) return;
+    if (plan.partition != Partition::kBalanced || splits <= plan.one_level_splits) return;
     fan = 4;
     while (fan * fan < splits) ++fan;
     groups = (splits + fan - 1) / fan;

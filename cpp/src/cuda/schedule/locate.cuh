@@ -60,6 +60,11 @@ __device__ __forceinline__ ChunkStart locate_chunk(const DecodeProblem& p, const
   const std::int32_t threads = Scope::size();
   const std::int32_t thread = Scope::index();
   ChunkStart start{};
+  if (p.batch == 1) {
+    const SequenceShape x = load_shape(p, plan, 0);
+    start.line = ChunkLine(x.row_tiles * x.units, plan.chunks);
+    return start;
+  }
   std::int32_t first = 0;  // sequences [first, end)
   auto end = static_cast<std::int32_t>(p.batch);
   std::int32_t base = 0;     // units before `first`

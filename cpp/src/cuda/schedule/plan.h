@@ -62,6 +62,7 @@ struct Plan {
   std::int32_t fixed_keys = 0;  // kWholeItems, kSplitItems: keys of a split, or 0: num_splits
   std::int32_t splits_max = 1;  // kWholeItems, kSplitItems: most splits of one item
   std::int32_t row_tiles_max = 1;
+  std::int32_t one_level_splits = 8;  // kBalanced: more than these fold in two levels
   std::int64_t slot_floats = 0;       // floats of one partial state
   std::uint32_t* counters = nullptr;  // zero between calls
   float* partials = nullptr;          // [slots, slot_floats]
