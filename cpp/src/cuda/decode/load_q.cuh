@@ -61,6 +61,10 @@ __device__ inline void rotate8(const RopeParams& rope, int head_dim, std::int64_
   }
 }
 
+__device__ __forceinline__ float power_of_2(int exponent) {
+  return __uint_as_float(static_cast<unsigned>(exponent + 127) << 23);
+}
+
 // Largest magnitude over the lanes that share a row, then the power of two that brings it to
 // [2^7, 2^8); 1 for a row of zeros or one that is not finite.
 template <int kLanes>
@@ -70,8 +74,8 @@ __device__ __forceinline__ float row_power(float largest) {
     largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, d));
   }
   if (!(largest > 0.0f && largest < INFINITY)) return 1.0f;
-  const int exponent = ilogbf(largest) - 7;
-  return exp2f(static_cast<float>(exponent < -100 ? -100 : exponent));
+  const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127 - 7;
+  return power_of_2(exponent < -100 ? -100 : exponent);
 }
 
 // Eight elements of a row as half, for 1-byte caches: of a bfloat16 row divided by a power of two
@@ -88,7 +92,7 @@ __device__ __forceinline__ float half_of_row(DType type, Chunk16& x) {
       largest = fmaxf(largest, fmaxf(fabsf(y.x), fabsf(y.y)));
     }
     power = row_power<kLanes>(largest);
-    const float inverse = 1.0f / power;
+    const float inverse = power_of_2(127 - static_cast<int>(__float_as_uint(power) >> 23));
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const float2 y = float2_from(DType::kBFloat16, x.words[e]);
