@@ -53,6 +53,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/tensor_map.cpp
   )
   set(PAGEDECODE_CUDA_HOPPER_SOURCES
+    src/cuda/decode_wgmma/instances/bf16_d128_r128.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r16.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r16_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r32.cu
@@ -83,6 +84,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/e4m3_d128_r64.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r8.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r8_few.cu
+    src/cuda/decode_wgmma/instances/fp16_d128_r128.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r16.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64_copies.cu

@@ -350,7 +350,8 @@ TEST_F(Decode, BatchInvariant) {
       {128, 16, 8, 4500, {-1}},      {128, 16, 33, 4500, {-1}},      {128, 1, 4, 4500, {-1}},
       {64, 1, 4, 4500, {100}},       {64, 64, 4, 4500, {-1}},        {64, 64, 17, 4500, {-1}},
       {80, 16, 4, 4500, {-1}},       {256, 1, 4, 4500, {100}},       {256, 64, 4, 4500, {-1}},
-      {256, 64, 17, 4500, {-1}},
+      {256, 64, 17, 4500, {-1}},     {128, 16, 100, 4500, {100}},    {64, 16, 40, 4500, {-1}},
+      {256, 16, 100, 4500, {-1}},
   };
   for (DType k : {DType::kBFloat16, DType::kFloat8E4M3}) {
     for (const Shape& shape : shapes) {
@@ -425,7 +426,8 @@ TEST_F(Decode, HiddenNaN) {
   for (DType k : {DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3, DType::kFloat8E5M2}) {
     for (const auto& [heads, d, page] :
          {std::tuple{2, 128, 16}, std::tuple{8, 128, 16}, std::tuple{32, 128, 16},
-          std::tuple{8, 64, 16}, std::tuple{8, 256, 16}, std::tuple{8, 128, 1}}) {
+          std::tuple{64, 128, 16}, std::tuple{8, 64, 16}, std::tuple{64, 64, 16},
+          std::tuple{8, 256, 16}, std::tuple{64, 256, 16}, std::tuple{8, 128, 1}}) {
       CaseSpec s = base("hidden NaN d" + std::to_string(d) + " page " + std::to_string(page));
       s.q = k == DType::kFloat16 ? DType::kFloat16 : DType::kBFloat16;
       s.k = s.v = k;
@@ -459,7 +461,7 @@ TEST_F(Decode, EveryKernelOnce) {
       for (DType cache : caches) {
         if (q == DType::kFloat16 && size_of(cache) == 1) continue;  // the same as with bfloat16
         for (int d : {64, 128, 256}) {
-          for (int rows : {1, 3, 5, 12}) {
+          for (int rows : {1, 3, 5, 12, 30}) {
             for (int form = 0; form < 8; ++form) {
               // Pages of 1: wgmma's kernels without TMA.
               if (form >= 4 && *kernel != '\0') continue;

@@ -44,7 +44,10 @@ TEST(WgmmaPolicy, FewestRowsThatHoldTheTile) {
   EXPECT_EQ(name_for(bf16, 8), "bf16_d128_r8");
   EXPECT_EQ(name_for(bf16, 9), "bf16_d128_r16");
   EXPECT_EQ(name_for(bf16, 33), "bf16_d128_r64");
-  EXPECT_EQ(name_for(bf16, 1000), "bf16_d128_r64");
+  EXPECT_EQ(name_for(bf16, 64), "bf16_d128_r64");
+  EXPECT_EQ(name_for(bf16, 65), "bf16_d128_r128");
+  EXPECT_EQ(name_for(bf16, 1000), "bf16_d128_r128");
+  EXPECT_EQ(name_for(problem(DType::kFloat16, DType::kFloat16), 100), "fp16_d128_r128");
   EXPECT_EQ(name_for(problem(DType::kFloat16, DType::kFloat16), 8), "fp16_d128_r16");
   EXPECT_EQ(name_for(problem(DType::kFloat16, DType::kInt8), 8), "bytes_d128_r32");
   EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E4M3), 8), "e4m3_d128_r8");
@@ -171,6 +174,16 @@ TEST(WgmmaPolicy, TilesOnTheirWayAreFewerThanPlacesForThem) {
     const int bytes = wgmma_keys(v) * v.head_dim * (v.cache == CacheKind::kSame ? 2 : 1);
     const int of_an_sm = wgmma_flight(v) * v.blocks_per_sm * bytes;
     EXPECT_TRUE(of_an_sm <= 65536 || wgmma_flight(v) == 2) << v.name << ": " << of_an_sm;
+  }
+}
+
+TEST(WgmmaPolicy, RowsFirstHas64RowsToAWarpgroup) {
+  for (const WgmmaVariant& v : kWgmmaVariants) {
+    if (v.order != WgmmaOrder::kRowsFirst) continue;
+    EXPECT_EQ(v.rows, 64 * v.groups) << v.name;
+    EXPECT_EQ(wgmma_keys(v), 64) << v.name;
+    EXPECT_EQ(v.cache, CacheKind::kSame) << v.name;
+    EXPECT_EQ(v.load, WgmmaLoad::kTma) << v.name;
   }
 }
 

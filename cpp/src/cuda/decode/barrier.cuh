@@ -27,6 +27,17 @@ struct Barrier {
   __device__ __forceinline__ void arrive_after_copies() {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address()) : "memory");
   }
+  // Whether the phase of this parity has ended.
+  __device__ __forceinline__ bool test(std::uint32_t parity) {
+    std::uint32_t ended;
+    asm volatile(
+        "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(ended)
+        : "r"(address()), "r"(parity)
+        : "memory");
+    return ended != 0;
+  }
   // Waits for the end of the phase of this parity.
   __device__ __forceinline__ void wait(std::uint32_t parity) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -83,7 +83,7 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
     // One block of two warpgroups an SM: 16 splits of the most common problems, whose values its
     // threads have in flight at once (8 rows, 1 x 8192: 18.2 us in one level, 20.8 in two; 32
     // rows 22.1 both ways).
-    if (v.groups > 1) plan.one_level_splits = 16;
+    if (v.groups > 1 && v.order == WgmmaOrder::kKeysFirst) plan.one_level_splits = 16;
     blocks_per_sm = v.blocks_per_sm;
     head_dim = v.head_dim;
   } else {

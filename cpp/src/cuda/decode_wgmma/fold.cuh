@@ -17,8 +17,24 @@
 
 namespace pagedecode::cuda {
 
+// Places of an item's slots.
+struct PartialStates {
+  float* partials;
+  std::int32_t slot_floats;
+  ItemSlots slots;
+
+  __device__ PartialStates(const DecodeProblem& p, const Plan& plan, const Work& w)
+      : partials(plan.partials),
+        slot_floats(static_cast<std::int32_t>(plan.slot_floats)),
+        slots(p, plan, w.origin, w.head) {}
+
+  __device__ __forceinline__ float* slot(std::int32_t split) const {
+    return partials + static_cast<std::int64_t>(slots[split]) * slot_floats;
+  }
+};
+
 template <class Traits>
-struct WgmmaFold {
+struct WgmmaFold : PartialStates {
   static constexpr int kRows = Traits::kRows;
   static constexpr int kBlocks = Traits::kOwnBlocks;
   // Blocks of 8 rows at a time: at most 8 float4 of a split.
@@ -35,19 +51,7 @@ struct WgmmaFold {
 
   using Accumulators = float[kBlocks][kRows / 2];
 
-  // Places of an item's slots.
-  float* partials;
-  std::int32_t slot_floats;
-  ItemSlots slots;
-
-  __device__ WgmmaFold(const DecodeProblem& p, const Plan& plan, const Work& w)
-      : partials(plan.partials),
-        slot_floats(static_cast<std::int32_t>(plan.slot_floats)),
-        slots(p, plan, w.origin, w.head) {}
-
-  __device__ __forceinline__ float* slot(std::int32_t split) const {
-    return partials + static_cast<std::int64_t>(slots[split]) * slot_floats;
-  }
+  using PartialStates::PartialStates;
 
   // The state of split `split`: o, and references and sums of the rows as they lie in `shared`.
   __device__ __forceinline__ void store(std::int32_t split, const Accumulators& o,

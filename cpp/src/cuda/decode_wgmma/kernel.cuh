@@ -3,17 +3,22 @@
 // Paged decode attention on wgmma and TMA, for sm_90a, in one launch of a fixed grid.
 //   1. Each block finds its chunk of keys from the lengths (schedule/).
 //   2. Its loading warp (two for small pages) keeps the stages full, ahead over works (load.cuh).
-//   3. Its consuming warpgroup walks the tiles: S^T = K Q^T, softmax, O^T += V^T P^T
-//   (mainloop.cuh).
-//   4. At a work's end it writes rows or a partial state (epilogue.cuh); the last block of a split
-//      item folds its splits (merge/).
+//   3. Its consuming warpgroups walk the tiles: S^T = K Q^T, softmax, O^T += V^T P^T
+//      (mainloop.cuh), or, for many rows, S = Q K^T, softmax, O += P V (rows_mainloop.cuh).
+//   4. At a work's end they write rows or a partial state (epilogue.cuh, rows_epilogue.cuh); the
+//      last block of a split item folds its splits (merge/).
 // One to three such blocks share an SM: while one waits for its serial chain, the others work.
 #pragma once
 
 #include "cuda/decode_wgmma/epilogue.cuh"
 #include "cuda/decode_wgmma/load.cuh"
+#include "cuda/decode_wgmma/rows_epilogue.cuh"
 
 namespace pagedecode::cuda {
+
+template <class Traits>
+using WgmmaMainloopOf =
+    std::conditional_t<Traits::kRowsFirst, RowsMainloop<Traits>, WgmmaMainloop<Traits>>;
 
 template <class Traits>
 __device__ __forceinline__ void consume_works(const DecodeProblem& p, const Plan& plan,
@@ -38,7 +43,7 @@ __device__ __forceinline__ void consume_works(const DecodeProblem& p, const Plan
     sync_consumers<Traits>();
     const int edge = window_edge<true>(p, plan, w);
     // NOTE: accumulators live in this scope, so that they leave their registers to the merge.
-    WgmmaMainloop<Traits> mainloop(p, plan, shared);
+    WgmmaMainloopOf<Traits> mainloop(p, plan, shared);
     mainloop.run(w, edge, ring);
     // The next work's Q travels while this work ends.
     work = &next_work();

@@ -131,14 +131,14 @@ class WgmmaLoader {
                                             int token) {
     const int stage = ring_.stage;
     const int boxes = Traits::kTileKeys >> box_log2_;
-    std::uint64_t bad_keys[Traits::kGroups] = {};
+    std::uint64_t bad_keys[Traits::kKeyWords] = {};
     if (bad & ((2u << (boxes - 1)) - 1)) {
 #pragma unroll
-      for (int group = 0; group < Traits::kGroups; ++group) {
+      for (int word = 0; word < Traits::kKeyWords; ++word) {
 #pragma unroll 1
         for (int i = 0; i < 64; ++i) {
-          bad_keys[group] |= static_cast<std::uint64_t>(bad >> ((group * 64 + i) >> box_log2_) & 1)
-                             << i;
+          bad_keys[word] |= static_cast<std::uint64_t>(bad >> ((word * 64 + i) >> box_log2_) & 1)
+                            << i;
         }
       }
     }
@@ -147,7 +147,7 @@ class WgmmaLoader {
     test_delay();
     if (lane() == 0) {
 #pragma unroll
-      for (int i = 0; i < Traits::kGroups; ++i) shared_.bad[stage][i] = bad_keys[i];
+      for (int i = 0; i < Traits::kKeyWords; ++i) shared_.bad[stage][i] = bad_keys[i];
       expect(shared_.full_k[stage]);
     }
     load_boxes(k_, shared_.kv[stage][0], shared_.full_k[stage], head, from, boxes, page, token);

@@ -23,7 +23,7 @@ struct WgmmaQ {
     return kAll % Traits::kConsumers == 0 || at < kAll;
   }
   // Few enough registers to be fetched while the work before ends.
-  static constexpr bool kEarly = kShare <= 4;
+  static constexpr bool kEarly = kShare <= 4 && !Traits::kRowsFirst;
 
   Chunk16 chunks[kShare];
 

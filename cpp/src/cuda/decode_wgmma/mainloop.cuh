@@ -98,11 +98,8 @@ struct WgmmaMainloop {
     while (true) {
       const bool partly = key0 > open_until || key0 < edge || bad != 0;
       if (partly) {
-        if (ranges_only(p) && !logit_options(p)) {
-          mask_ranges<Traits>(p, plan, w, key0, bad, s);
-        } else {
-          apply_rules<Traits>(p, plan, w, key0, bad, shared.scale, s);
-        }
+        const auto bad_key = [&](int c) { return (bad >> (1 + c) & 1) != 0; };
+        mask_tile<Softmax>(p, plan, w, key0, bad_key, shared.scale, s);
       }
       const std::uint32_t p_address = shared_address(shared.p[0]) + p_buffer;
       softmax.step(s, fresh, p_address + lane_p, shared.by_warp, [&](int i, float factor) {

@@ -27,53 +27,53 @@ __device__ __forceinline__ std::uint32_t own_bad_keys(const std::uint64_t (&bad_
                         static_cast<std::uint32_t>(bad >> (place + 8) & 1) << 2;
 }
 
-// Masks that are ranges of keys.
-template <class Traits>
+// Masks that are ranges of keys. `bad`: of a thread's key, whether it lies in a page out of the
+// pool.
+template <class Softmax, class Bad>
 __device__ __forceinline__ void mask_ranges(const DecodeProblem& p, const Plan& plan, const Work& w,
-                                            int key0, std::uint32_t bad,
-                                            float (&s)[Traits::kRows / 2]) {
-  const int key = key0 + thread_index() / 32 * 16 + lane_index() / 4;
+                                            int key0, Bad&& bad,
+                                            float (&s)[Softmax::kOwn * Softmax::kOwnKeys]) {
   const int window = p.window_left < 0 ? -1 : static_cast<int>(min64(p.window_left, w.n));
 #pragma unroll
-  for (int i = 0; i < Traits::kRows / 4; ++i) {
-    const int own = w.n - w.m + plan.row_of(w.row0 + WgmmaSoftmax<Traits>::row_of(i));
+  for (int i = 0; i < Softmax::kOwn; ++i) {
+    const int own = w.n - w.m + plan.row_of(w.row0 + Softmax::row_of(i));
     const int end = p.causal ? min(own + 1, w.n) : w.n;
     const int begin = window < 0 ? 0 : own - window;
 #pragma unroll
-    for (int z = 0; z < 2; ++z) {
-      float& x = s[i / 2 * 4 + 2 * z + i % 2];
-      if (bad >> (1 + z) & 1) x = NAN;
-      if (key + 8 * z < begin || key + 8 * z >= end) x = -INFINITY;
+    for (int c = 0; c < Softmax::kOwnKeys; ++c) {
+      const int key = key0 + Softmax::key_of(c);
+      float& x = s[Softmax::place_of(i, c)];
+      if (bad(c)) x = NAN;
+      if (key < begin || key >= end) x = -INFINITY;
     }
   }
 }
 
 // Soft-cap, then ALiBi, then any mask. Loops over a copy in local memory: long and rare code.
-template <class Traits>
+template <class Softmax, class Bad>
 __device__ __forceinline__ void apply_rules(const DecodeProblem& p, const Plan& plan, const Work& w,
-                                            int key0, std::uint32_t bad, const float* shared_scale,
-                                            float (&s)[Traits::kRows / 2]) {
-  constexpr int kOwn = Traits::kRows / 4;
+                                            int key0, Bad&& bad, const float* shared_scale,
+                                            float (&s)[Softmax::kOwn * Softmax::kOwnKeys]) {
+  constexpr int kCount = Softmax::kOwn * Softmax::kOwnKeys;
   const SequenceView view = view_of(w);
   const bool options = logit_options(p);
-  const int warp = thread_index() / 32;
-  float x[2 * kOwn];
+  float x[kCount];
 #pragma unroll
-  for (int i = 0; i < 2 * kOwn; ++i) x[i] = s[i];
+  for (int i = 0; i < kCount; ++i) x[i] = s[i];
 #pragma unroll 1
-  for (int i = 0; i < kOwn; ++i) {
-    const int column = WgmmaSoftmax<Traits>::row_of(i);
+  for (int i = 0; i < Softmax::kOwn; ++i) {
+    const int column = Softmax::row_of(i);
     const int row = plan.row_of(w.row0 + column);
     const bool real = row < w.m;
     const RowMask mask = real ? load_row(p, view, row) : RowMask{};
-    const float natural = shared_scale[Traits::kBytes ? column : 0] * kLn2;
+    const float natural = shared_scale[Softmax::kRowScales ? column : 0] * kLn2;
     const float slope = p.alibi_slopes && real
                             ? p.alibi_slopes[w.head * p.group + w.row0 + column - row * p.group]
                             : 0.0f;
 #pragma unroll 1
-    for (int z = 0; z < 2; ++z) {
-      const int at = i / 2 * 4 + 2 * z + i % 2;
-      const int key = key0 + warp * 16 + lane_index() / 4 + 8 * z;
+    for (int c = 0; c < Softmax::kOwnKeys; ++c) {
+      const int at = Softmax::place_of(i, c);
+      const int key = key0 + Softmax::key_of(c);
       float y = x[at];
       if (options) {
         y *= natural;
@@ -84,30 +84,38 @@ __device__ __forceinline__ void apply_rules(const DecodeProblem& p, const Plan& 
         }
         y *= kLog2e;
       }
-      if (bad >> (1 + z) & 1) y = NAN;
+      if (bad(c)) y = NAN;
       // Rows past the last see all keys: they never become results.
       if (key >= w.n || (real && !visible(p, view, mask, key))) y = -INFINITY;
       x[at] = y;
     }
   }
 #pragma unroll
-  for (int i = 0; i < 2 * kOwn; ++i) s[i] = x[i];
+  for (int i = 0; i < kCount; ++i) s[i] = x[i];
+}
+
+// Whichever of the two a tile needs.
+template <class Softmax, class Bad>
+__device__ __forceinline__ void mask_tile(const DecodeProblem& p, const Plan& plan, const Work& w,
+                                          int key0, Bad&& bad, const float* shared_scale,
+                                          float (&s)[Softmax::kOwn * Softmax::kOwnKeys]) {
+  if (ranges_only(p) && !logit_options(p)) {
+    mask_ranges<Softmax>(p, plan, w, key0, bad, s);
+  } else {
+    apply_rules<Softmax>(p, plan, w, key0, bad, shared_scale, s);
+  }
 }
 
 // V of a tile that some row sees in part, before its product. Rows of no key of the work become
-// zero. What is not finite in the others becomes zero, too, since 0 x NaN would reach the rows that
-// do not see it; what it adds to the rows that do is added to their columns by hand. `p_tile`: P of
-// the tile. Ends ready for wgmma.
-template <class Traits, class Mainloop>
-__device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8_t* v,
-                                             std::uint8_t* p_tile, Mainloop& mainloop) {
-  const DecodeProblem& p = mainloop.p;
+// zero. Whether others, that some row may not see, hold what is not finite: every thread gets it.
+template <class Traits>
+__device__ __forceinline__ bool blank_values(const DecodeProblem& p, const Work& w, int key0,
+                                             std::uint8_t* v) {
   // With one row and no window or mask, no key that exists is hidden.
   const bool hidden = w.m > 1 || p.window_left >= 0 || p.draft_mask.kind != MaskKind::kNone;
-  if (!hidden && key0 >= w.begin && key0 + Traits::kTileKeys <= w.end) return;
+  if (!hidden && key0 >= w.begin && key0 + Traits::kTileKeys <= w.end) return false;
   constexpr int kChunks = Traits::kTileBytes / 16;
   constexpr int kRowChunks = Traits::kPartBytes / 16;
-  const DType type = Traits::type_of(p.v);
   const auto key_of = [&](int chunk) { return key0 + chunk / kRowChunks % Traits::kTileKeys; };
   auto* chunks = reinterpret_cast<uint4*>(v);
   bool found = false;
@@ -126,8 +134,31 @@ __device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8
   }
   found &= p.v.dtype != DType::kInt8;
   fence_async();
-  if (!any_of_consumers<Traits>(found)) return;
+  return any_of_consumers<Traits>(found);
+}
 
+// What is not finite in V of a tile becomes zero.
+template <class Traits>
+__device__ __forceinline__ void drop_nonfinite(DType type, std::uint8_t* v) {
+  auto* words = reinterpret_cast<std::uint32_t*>(v);
+  sync_consumers<Traits>();  // everyone has looked
+#pragma unroll 1
+  for (int i = thread_index(); i < Traits::kTileBytes / 4; i += Traits::kConsumers) {
+    words[i] &= ~nonfinite_elements(type, words[i]);
+  }
+  fence_async();
+  sync_consumers<Traits>();
+}
+
+// What is not finite in V of a tile that some row sees in part becomes zero, since 0 x NaN would
+// reach the rows that do not see it; what it adds to the rows that do is added to their columns by
+// hand. `p_tile`: P of the tile. Ends ready for wgmma.
+template <class Traits, class Mainloop>
+__device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8_t* v,
+                                             std::uint8_t* p_tile, Mainloop& mainloop) {
+  const DecodeProblem& p = mainloop.p;
+  if (!blank_values<Traits>(p, w, key0, v)) return;
+  const DType type = Traits::type_of(p.v);
   constexpr int kOwn = Traits::kRows / 4;
   constexpr int kWords = Traits::kPartBytes / 4;
   constexpr std::uint16_t kHidden = 0x8000;  // -0: no probability is that
@@ -192,13 +223,7 @@ __device__ __forceinline__ void clean_values(const Work& w, int key0, std::uint8
       }
     }
   }
-  sync_consumers<Traits>();  // everyone has looked
-#pragma unroll 1
-  for (int i = thread_index(); i < kChunks * 4; i += Traits::kConsumers) {
-    words[i] &= ~nonfinite_elements(type, words[i]);
-  }
-  fence_async();
-  sync_consumers<Traits>();
+  drop_nonfinite<Traits>(type, v);
 }
 
 }  // namespace pagedecode::cuda

@@ -60,9 +60,9 @@ __device__ __forceinline__ void fma(const A& a, std::uint64_t b, float (&d)[kCou
   fma<Op>(a, b, d, add, std::make_index_sequence<kCount>{});
 }
 
-// Keeps the compiler from moving uses of accumulators over the start or the wait.
-template <int kCount>
-__device__ __forceinline__ void fence(float (&d)[kCount]) {
+// Keeps the compiler from moving uses of a product's registers over its start or the wait.
+template <class T, int kCount>
+__device__ __forceinline__ void fence(T (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) cute::warpgroup_fence_operand(d[i]);
 }

@@ -19,6 +19,7 @@ template <class Traits>
 struct WgmmaSoftmax {
   static constexpr int kRows = Traits::kRows;
   static constexpr int kOwn = kRows / 4;  // rows of a thread
+  static constexpr bool kRowScales = Traits::kBytes;
   // A moved reference lies this far below the largest logit: head room of later tiles, and, for
   // half-precision P, distance from subnormals.
   static constexpr float kHeadroom = 4.0f;
@@ -33,6 +34,15 @@ struct WgmmaSoftmax {
 
   __device__ __forceinline__ static int row_of(int i) {
     return i / 2 * 8 + lane_index() % 4 * 2 + i % 2;
+  }
+  static constexpr int kOwnKeys = 2;
+  // Of a thread's key c, counted from the tile's first.
+  __device__ __forceinline__ static int key_of(int c) {
+    return thread_index() / 32 * 16 + lane_index() / 4 + 8 * c;
+  }
+  // Where s holds row i and key c.
+  __device__ __forceinline__ static constexpr int place_of(int i, int c) {
+    return i / 2 * 4 + 2 * c + i % 2;
   }
   __device__ __forceinline__ float scale_of(int i) const { return scale[Traits::kBytes ? i : 0]; }
 

@@ -9,6 +9,9 @@
 // kGroups consuming warpgroups share a tile, and no two of them read, or convert, the same part of
 // K or V: of S^T each computes 64 keys; of O^T some blocks of the head dim, and, where there are
 // more warpgroups than blocks, some of the keys (then the parts of O add up at the work's end).
+//
+// With query rows first (rows_mainloop.cuh) M is 64 of the rows a warpgroup, and N of S = Q K^T the
+// keys; each warpgroup reads all of K and V.
 #pragma once
 
 #include "cuda/decode/pipeline.cuh"
@@ -43,6 +46,7 @@ struct WgmmaTraits {
   static constexpr bool kTma = kVariant.load == WgmmaLoad::kTma;
   // Warps that load: one for TMA; by copies, which take it 84 clocks each, one for K and one for V.
   static constexpr int kLoaders = kTma ? 1 : 2;
+  static constexpr bool kRowsFirst = kVariant.order == WgmmaOrder::kRowsFirst;
   static constexpr int kGroups = kVariant.groups;
   static constexpr int kConsumers = kGroups * 128;  // threads
   static constexpr int kConsumerWarps = kGroups * 4;
@@ -56,6 +60,7 @@ struct WgmmaTraits {
           : launch_registers(kThreads, kVariant.blocks_per_sm);
   static constexpr int kTileKeys = wgmma_keys(kVariant);
   static constexpr int kTileLog2 = log2_of(kTileKeys);
+  static constexpr int kKeyWords = kTileKeys / 64;  // of a bit for each key
   static constexpr int kHeadDim = kVariant.head_dim;
   static constexpr int kBlocks = kHeadDim / 64;
   static constexpr int kDimGroups = kGroups < kBlocks ? kGroups : kBlocks;  // that share out D
@@ -79,8 +84,10 @@ struct WgmmaTraits {
   static constexpr int kHalves = kOverlap ? 1 : 2;
 
   // Of a buffer of P; Q and both buffers hold the epilogue's exchange (N, D) of float, too.
-  static constexpr int kPBytes = kRows * (kHeadDim > 2 * kTileKeys ? kHeadDim : 2 * kTileKeys);
-  static constexpr int kPRowBlock = kTileKeys * 16;  // bytes of 8 rows of P
+  static constexpr int kPBytes =
+      kRowsFirst ? 16 : kRows * (kHeadDim > 2 * kTileKeys ? kHeadDim : 2 * kTileKeys);
+  static constexpr int kPRowBlock = kTileKeys * 16;           // bytes of 8 rows of P
+  static constexpr int kSharedRows = kRowsFirst ? 1 : kRows;  // that lie in several warps
 
   // The place of a chunk of 16 bytes in a part of K or V.
   __device__ __forceinline__ static int place(int token, int chunk) {
@@ -104,14 +111,15 @@ struct WgmmaStorage {
   // P: two buffers in turn (N, T): a warp may store the next P while another's product reads this.
   std::uint8_t p[2][Traits::kPBytes];
   union {
-    float by_warp[Traits::kRows]
-                 [Traits::kConsumerWarps];  // largest logits, or sums, of each warp's keys
+    // Largest logits, or sums, of each warp's keys.
+    float by_warp[Traits::kSharedRows][Traits::kConsumerWarps];
     LocateStorage locate;
   };
   // Of the second loading warp, which may still locate when the first has handed a work over.
   std::conditional_t<Traits::kTma, char, LocateStorage> second_locate;
-  float ref[Traits::kRows];  // at a work's end, of each row: its reference, its sum, then what its
-  float sum[Traits::kRows];  // values are multiplied by
+  // At a work's end, of each row: its reference, its sum, then what its values are multiplied by.
+  float ref[Traits::kSharedRows];
+  float sum[Traits::kSharedRows];
   float scale[Traits::kBytes ? Traits::kRows : 1];  // of raw products, to logits in base 2
   alignas(16) Work works[kWgmmaWorks];
   Barrier full_k[Traits::kStages];
@@ -121,7 +129,7 @@ struct WgmmaStorage {
   Barrier full_work[kWgmmaWorks];
   Barrier empty_work[kWgmmaWorks];
   // Bit i % 64 of word i / 64: key i of the tile lies in a page out of the pool.
-  std::uint64_t bad[Traits::kStages][Traits::kGroups];
+  std::uint64_t bad[Traits::kStages][Traits::kKeyWords];
   bool last;  // whether this block is the last of an item's splits
 };
 

@@ -18,6 +18,12 @@ enum class WgmmaLoad : std::uint8_t {
   kCopies,  // row by row, by cp.async: pages that hold no such box
 };
 
+// What wgmma's M of 64 is.
+enum class WgmmaOrder : std::uint8_t {
+  kKeysFirst,  // keys: few rows waste nothing, since N may be 8
+  kRowsFirst,  // query rows, 64 to a warpgroup: probabilities stay in registers
+};
+
 inline constexpr int kAnyRows = 1 << 30;
 
 struct WgmmaVariant {
@@ -26,16 +32,19 @@ struct WgmmaVariant {
   CacheKind cache;
   WgmmaLoad load;
   int head_dim;
-  int rows;                  // query rows (m x group) of a tile: N of the products
-  int groups;                // consuming warpgroups of a block, which share tiles of 64 keys each
+  int rows;                  // query rows (m x group) of a tile: N of the products, or M
+  int groups;                // consuming warpgroups of a block, for 64 keys or 64 rows each
   int stages;                // of a tile of K and V
   int blocks_per_sm;         // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 208
   int most_rows = kAnyRows;  // of a sequence; with more of them the generic kernel is faster
   bool few_items = false;    // only where each block has one work or two
+  WgmmaOrder order = WgmmaOrder::kKeysFirst;
 };
 
-// Keys of a tile: M of S^T = K Q^T.
-constexpr int wgmma_keys(const WgmmaVariant& v) { return 64 * v.groups; }
+// Keys of a tile.
+constexpr int wgmma_keys(const WgmmaVariant& v) {
+  return v.order == WgmmaOrder::kRowsFirst ? 64 : 64 * v.groups;
+}
 inline constexpr int kWgmmaWorks = 4;  // ring of Work
 
 // Boxes of 8 tokens or more: 8 rows are what the swizzle repeats over. Pages of 8, 64 x 8192 keys:
@@ -52,6 +61,7 @@ inline constexpr auto kBf16 = DType::kBFloat16;
 inline constexpr auto kFp16 = DType::kFloat16;
 inline constexpr auto kTma = WgmmaLoad::kTma;
 inline constexpr auto kCopies = WgmmaLoad::kCopies;
+inline constexpr auto kRowsFirst = WgmmaOrder::kRowsFirst;
 
 inline constexpr WgmmaVariant kWgmmaVariants[] = {
     // 16-bit caches: two warpgroups that share tiles of 128 keys, one block an SM. Half as many
@@ -66,6 +76,12 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bf16_d128_r64", kBf16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
     {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1},
     {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
+    // More than 64 rows read their keys once, two warpgroups with 64 rows each: 128 rows of 16 x
+    // 8192 and of 64 x 8192 keys 140 and 559 us (1.20 and 1.18); two passes of 64: 1.9.
+    {"bf16_d128_r128", kBf16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAnyRows, false,
+     kRowsFirst},
+    {"fp16_d128_r128", kFp16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAnyRows, false,
+     kRowsFirst},
     // 1-byte caches keep the consumers busy: blocks of one warpgroup overlap the ends of their
     // works
     // (32 rows, 64 x 8192: 265 us; two warpgroups of a block: 291). Where each block has one work
@@ -84,13 +100,14 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bytes_d128_r64", kFp16, CacheKind::kBytes, kTma, 128, 64, 2, 5, 1},
 
     // D 64, 64 x 8192 keys, times over the ceiling: 4 blocks an SM spill, 1.15 for 16 rows of bf16
-    // and 2.0 of e4m3; 3 blocks 1.08 and 1.67 (generic 1.14, 1.83). 64 rows with 3 blocks: 1.98 for
-    // 16 x 8192; 2 blocks 1.55 (generic 1.88).
+    // and 2.0 of e4m3; 3 blocks 1.08 and 1.67 (generic 1.14, 1.83). 64 rows of 16
+    // x 8192 with rows first: 1.27, two passes 1.88 (keys first 1.55, with 3 blocks 1.98; generic
+    // 1.88); one pass of 128 rows: 1.93.
     {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
     {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 1, 3, 3},
-    {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2},
+    {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, kAnyRows, false, kRowsFirst},
     {"fp16_d64_r16", kFp16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
-    {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2},
+    {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, kAnyRows, false, kRowsFirst},
     {"bytes_d64_r16", kFp16, CacheKind::kBytes, kTma, 64, 16, 1, 8, 3},
     {"bytes_d64_r32", kFp16, CacheKind::kBytes, kTma, 64, 32, 1, 6, 3},
 

@@ -1,0 +1,146 @@
+// Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
+//
+// The end of a work with query rows first. Partial states lie in the layout of accumulators, as
+// fold.cuh has them, but a row is one quad's alone, so that nothing goes through shared memory.
+//
+//   slot: SoftmaxState [rows], float4 [D / 8][threads]
+#pragma once
+
+#include "cuda/decode_wgmma/fold.cuh"
+#include "cuda/decode_wgmma/rows_mainloop.cuh"
+
+namespace pagedecode::cuda {
+
+template <class Traits>
+struct RowsFold : PartialStates {
+  static constexpr int kVectors = Traits::kHeadDim / 8;
+  static constexpr int kBatch = 8;  // vectors in flight
+  using Softmax = RowsSoftmax<Traits>;
+  using Accumulators = float[4 * kVectors];
+
+  using PartialStates::PartialStates;
+
+  // A thread's vectors of a split.
+  __device__ __forceinline__ float4* vectors(std::int32_t split) const {
+    return reinterpret_cast<float4*>(slot(split) + 2 * Traits::kRows) + thread_index();
+  }
+
+  __device__ __forceinline__ void store(std::int32_t split, const SoftmaxState (&state)[2],
+                                        const Accumulators& o) const {
+    if (lane_index() % 4 == 0) {
+      auto* to = reinterpret_cast<SoftmaxState*>(slot(split));
+      to[Softmax::row_of(0)] = state[0];
+      to[Softmax::row_of(1)] = state[1];
+    }
+    float4* const to = vectors(split);
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+      to[j * Traits::kConsumers] = float4{o[4 * j], o[4 * j + 1], o[4 * j + 2], o[4 * j + 3]};
+    }
+  }
+
+  // state, o = the fold of `count` splits from `first` on, `step` apart, in order.
+  __device__ __forceinline__ void load(std::int32_t first, std::int32_t count, std::int32_t step,
+                                       SoftmaxState (&state)[2], Accumulators& o) const {
+    const auto state_of = [&](std::int32_t i, int r) {
+      return __ldcg(reinterpret_cast<const float2*>(slot(first + i * step)) + Softmax::row_of(r));
+    };
+    float ref[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+#pragma unroll 4
+    for (std::int32_t i = 0; i < count; ++i) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) ref[r] = fmaxf(ref[r], state_of(i, r).x);
+    }
+#pragma unroll
+    for (int j = 0; j < 4 * kVectors; ++j) o[j] = 0.0f;
+#pragma unroll 1
+    for (std::int32_t i = 0; i < count; ++i) {
+      float weight[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float2 y = state_of(i, r);
+        weight[r] = weight_of(y.x, ref[r]);
+        sum[r] = __fmaf_rn(y.y, weight[r], sum[r]);
+      }
+      const float4* const from = vectors(first + i * step);
+#pragma unroll
+      for (int j0 = 0; j0 < kVectors; j0 += kBatch) {
+        float4 x[kBatch];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) x[j] = __ldcg(from + (j0 + j) * Traits::kConsumers);
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+          float* const to = o + 4 * (j0 + j);
+          to[0] = __fmaf_rn(x[j].x, weight[0], to[0]);
+          to[1] = __fmaf_rn(x[j].y, weight[0], to[1]);
+          to[2] = __fmaf_rn(x[j].z, weight[1], to[2]);
+          to[3] = __fmaf_rn(x[j].w, weight[1], to[3]);
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) state[r] = {ref[r], sum[r]};
+  }
+};
+
+template <class Traits>
+__device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const Plan& plan,
+                                                  const Work& w, RowsMainloop<Traits>& mainloop,
+                                                  WgmmaStorage<Traits>& shared) {
+  using Softmax = RowsSoftmax<Traits>;
+  SoftmaxState state[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = mainloop.softmax.sum[r];
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    const float minus_ref = mainloop.softmax.minus_ref[r];
+    state[r] = {minus_ref == Softmax::kFresh ? -INFINITY : -minus_ref, sum};
+  }
+  sync_consumers<Traits>();  // no one reads Q any more
+  if (w.splits > 1) {
+    RowsFold<Traits> fold(p, plan, w);
+    fold.store(w.split, state, mainloop.o);
+    const bool final = merge_levels(
+        p, plan, w, &shared.last, [] { sync_consumers<Traits>(); },
+        [&](int first, int count, int step, bool is_final) {
+          fold.load(first, count, step, state, mainloop.o);
+          if (!is_final) fold.store(first, state, mainloop.o);
+        });
+    if (!final) return;
+  }
+
+  const SequenceView s = view_of(w);
+  const int t = lane_index() % 4;
+#pragma unroll 1
+  for (int r = 0; r < 2; ++r) {
+    const int f = w.row0 + Softmax::row_of(r);
+    const int i = plan.row_of(f);
+    const int q_head = w.head * p.group + f - i * p.group;
+    float factor = 0.0f;
+    if (i < w.m) {
+      const RowResult result =
+          finish(r == 0 ? state[0] : state[1], sink_of(p, q_head), p.lse_base2);
+      factor = result.out_scale * p.v_scale[w.head];
+      if (t == 0) store_lse(p, s, i, q_head, result.lse);
+    }
+    // Two threads swap, so that each has four columns together: of block j the even one, of j + 1
+    // the odd one.
+#pragma unroll
+    for (int j = 0; j < Traits::kHeadDim / 8; j += 2) {
+      const float* const x = mainloop.o + 4 * j;
+      float own[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) own[e] = r == 0 ? x[e / 2 * 4 + e % 2] : x[e / 2 * 4 + 2 + e % 2];
+      const bool odd = t % 2;
+      const float a = __shfl_xor_sync(~0u, odd ? own[0] : own[2], 1);
+      const float b = __shfl_xor_sync(~0u, odd ? own[1] : own[3], 1);
+      const float4 y = odd ? float4{a, b, own[2], own[3]} : float4{own[0], own[1], a, b};
+      if (i >= w.m) continue;
+      store_out(p, s, i, q_head, 8 * (j + t % 2) + t / 2 * 4,
+                {y.x * factor, y.y * factor, y.z * factor, y.w * factor});
+    }
+  }
+}
+
+}  // namespace pagedecode::cuda
