@@ -57,6 +57,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bf16_d128_r16.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r16_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r32.cu
+    src/cuda/decode_wgmma/instances/bf16_d128_r32_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r64.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r64_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r8.cu
@@ -72,6 +73,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bytes_d128_r32.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r32_copies.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r64.cu
+    src/cuda/decode_wgmma/instances/bytes_d128_r64_copies.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r16.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r16_copies.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r32.cu

@@ -111,14 +111,15 @@ TEST(WgmmaPolicy, PagesThatHoldNoBoxGoByCopies) {
   for (int page : {1, 2, 4, 20}) {
     p.page_size = page;
     EXPECT_EQ(name_for(p, 8), "bf16_d128_r16_copies") << page;
-    EXPECT_EQ(name_for(p, 17), "bf16_d128_r64_copies") << page;
+    EXPECT_EQ(name_for(p, 17), "bf16_d128_r32_copies") << page;
+    EXPECT_EQ(name_for(p, 1000), "bf16_d128_r64_copies") << page;
   }
   p.pages.num_pages = INT64_C(1) << 30;  // of 2 KB a token
   EXPECT_LT(choose_wgmma(p, hopper(), 8).variant, 0);
   p = problem(DType::kBFloat16, DType::kFloat8E4M3);
   p.page_size = 1;
-  EXPECT_EQ(name_for(p, 64), "bytes_d128_r32_copies");
-  EXPECT_LT(choose_wgmma(p, hopper(), 65).variant, 0);
+  EXPECT_EQ(name_for(p, 32), "bytes_d128_r32_copies");
+  EXPECT_EQ(name_for(p, 1000), "bytes_d128_r64_copies");
 }
 
 // Also in a build without these kernels.

@@ -64,9 +64,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
   const int chunk = blockIdx.x / plan.heads;
   if (threadIdx.x == 0) {
     for (int i = 0; i < Traits::kStages; ++i) {
-      // By TMA one lane arrives; else all do, and one more has told of bad pages.
-      shared.full_k[i].init(Traits::kTma ? 1 : 33);
-      shared.full_v[i].init(Traits::kTma ? 1 : 32);
+      // By TMA one lane arrives; else all do, and one more of each warp has told of bad pages.
+      shared.full_k[i].init(Traits::kTma ? 1 : Traits::kLoaders / 2 * 33);
+      shared.full_v[i].init(Traits::kTma ? 1 : Traits::kLoaders / 2 * 32);
       shared.empty_k[i].init(Traits::kConsumerWarps * kWarpArrivals);
       shared.empty_v[i].init(Traits::kConsumerWarps * kWarpArrivals);
     }
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
       if constexpr (Traits::kTma) {
         start = locate_chunk<WarpScope>(p, plan, chunk, shared.locate);
       } else {
-        start =
-            locate_chunk<WarpScope>(p, plan, chunk, first ? shared.locate : shared.second_locate);
+        start = locate_chunk<WarpScope>(p, plan, chunk,
+                                        shared.locates[threadIdx.x / 32 - Traits::kConsumerWarps]);
       }
     }
     if constexpr (Traits::kMovesRegisters) {

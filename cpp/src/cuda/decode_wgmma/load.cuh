@@ -6,8 +6,8 @@
 //     page of box i of the next 32; those after are read before they are needed. A box with no key
 //     of the work, or whose page id is out of the pool, is asked for outside the tensor: TMA fills
 //     it with zeros and reads nothing.
-//   other pages: by cp.async, row by row (load_rows.cuh), to the same places; a second loading warp
-//     walks the same works and brings V.
+//   other pages: by cp.async, row by row (load_rows.cuh), to the same places; several loading warps
+//     walk the same works, half of them for K, half for V, each with its rows of every tile.
 #pragma once
 
 #include <cuda.h>
@@ -26,6 +26,7 @@ class WgmmaLoader {
   __device__ WgmmaLoader(const DecodeProblem& p, const Plan& plan, const CUtensorMap& k,
                          const CUtensorMap& v, WgmmaStorage<Traits>& shared)
       : p_(p), plan_(plan), k_(k), v_(v), shared_(shared) {
+    warp_ = static_cast<int>(threadIdx.x / 32) - Traits::kConsumerWarps;
     box_log2_ = 6;
     while (p.page_size & ((1 << box_log2_) - 1)) --box_log2_;
     // Keys that are read once leave L2 first, so that partial states stay: up to 7 % at 32 rows.
@@ -44,8 +45,8 @@ class WgmmaLoader {
       if constexpr (Traits::kTma) {
         load_boxes_of(w, works);
       } else {
-        if (threadIdx.x / 32 == Traits::kConsumerWarps) {
-          works.find_splits(w);
+        if (warp_ == 0) works.find_splits(w);
+        if (warp_ < Traits::kLoaders / 2) {
           copy_rows_of<true>(w, works.first_page());
         } else {
           copy_rows_of<false>(w, works.first_page());
@@ -219,31 +220,35 @@ class WgmmaLoader {
     }
   }
 
-  // K of a work, by the first loading warp, or V, by the second. With K go the work itself and
-  // which of its keys are bad.
+  // A warp's rows of K, or V, of a work. With K go which of its keys are bad, and, by the first
+  // warp, the work itself.
   template <bool kKeys>
   __device__ __forceinline__ void copy_rows_of(const Work& w, std::int64_t first_page) {
     auto& empty = kKeys ? shared_.empty_k : shared_.empty_v;
     auto& full = kKeys ? shared_.full_k : shared_.full_v;
-    RowPagesAhead pages(p_, w, first_page);
-    if constexpr (kKeys) {
+    const int row0 = warp_ % (Traits::kLoaders / 2) * Traits::kLoaderRows;
+    RowPagesAhead<Traits> pages(p_, w, first_page, row0);
+    if (warp_ == 0) {
       hand_over(w);
       prefetch_q(p_, plan_, w, w.head);
     }
 #pragma unroll 1
     for (int tiles = tiles_of(w); tiles > 0; --tiles) {
-      const RowPages now = pages.next();
+      const auto now = pages.next();
       const int stage = ring_.stage;
       empty[stage].wait(ring_.parity ^ 1);
       test_delay();
       if constexpr (kKeys) {
-        const std::uint64_t bad = now.bad_keys();
-        if (lane() == 0) {
-          shared_.bad[stage][0] = bad;
-          full[stage].arrive();
+        auto* const bad = reinterpret_cast<std::uint32_t*>(shared_.bad[stage]) + row0 / 32;
+#pragma unroll
+        for (int j = 0; j < Traits::kLoaderRows / 32; ++j) {
+          const std::uint32_t keys = __ballot_sync(~0u, now.page[j] == -2);
+          if (lane() == 0) bad[j] = keys;
         }
+        if (lane() == 0) full[stage].arrive();
       }
-      copy_rows<Traits>(kKeys ? p_.k : p_.v, w.head, now, hint_, shared_.kv[stage][!kKeys]);
+      copy_rows<Traits>(kKeys ? p_.k : p_.v, w.head, now, hint_,
+                        shared_.kv[stage][!kKeys] + row0 * Traits::kPartBytes);
       full[stage].arrive_after_copies();
       ring_.advance(Traits::kStages);
     }
@@ -254,6 +259,7 @@ class WgmmaLoader {
   const CUtensorMap& k_;
   const CUtensorMap& v_;
   WgmmaStorage<Traits>& shared_;
+  int warp_;  // of those that load
   int box_log2_;
   std::uint64_t hint_;
   RingPosition ring_;

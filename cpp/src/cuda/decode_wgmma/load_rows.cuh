@@ -1,32 +1,29 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
 // K or V of a tile by cp.async, 16 bytes a lane, each row through its own page: for pages that hold
-// no box of TMA. Lane i knows the pages of keys i and i + 32 of the tile. Rows of no key of the
-// work, or of a page out of the pool, become zeros, and nothing is read for them.
+// no box of TMA. Several warps share the rows of a tile; lane i of one knows the pages of its keys
+// i, i + 32. Rows of no key of the work, or of a page out of the pool, become zeros, and nothing is
+// read for them.
 #pragma once
 
 #include "cuda/decode_wgmma/traits.h"
 
 namespace pagedecode::cuda {
 
-// Where a lane's two keys of a tile lie.
+// Where a lane's keys of a tile lie.
+template <int kKeys>
 struct RowPages {
-  std::int32_t page[2];   // -1: no key of the work; -2: the id is out of the pool
-  std::int32_t token[2];  // place in the page
-
-  // By all lanes: bit i is key i of the tile.
-  __device__ __forceinline__ std::uint64_t bad_keys() const {
-    return __ballot_sync(~0u, page[0] == -2) |
-           static_cast<std::uint64_t>(__ballot_sync(~0u, page[1] == -2)) << 32;
-  }
+  std::int32_t page[kKeys];   // -1: no key of the work; -2: the id is out of the pool
+  std::int32_t token[kKeys];  // place in the page
 };
 
-__device__ __forceinline__ RowPages read_row_pages(const DecodeProblem& p, const Work& w,
-                                                   std::int64_t first_page, unsigned key0) {
+template <int kKeys>
+__device__ __forceinline__ RowPages<kKeys> read_row_pages(const DecodeProblem& p, const Work& w,
+                                                          std::int64_t first_page, unsigned key0) {
   const auto page_size = static_cast<unsigned>(p.page_size);
-  RowPages r;
+  RowPages<kKeys> r;
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
+  for (int j = 0; j < kKeys; ++j) {
     const unsigned key = key0 + threadIdx.x % 32 + 32 * j;
     r.page[j] = -1;
     r.token[j] = 0;
@@ -41,24 +38,31 @@ __device__ __forceinline__ RowPages read_row_pages(const DecodeProblem& p, const
 
 // The pages of a work's tiles in turn, read two tiles before their use: with one, no tile could
 // take less time than a read of the page table.
+template <class Traits>
 class RowPagesAhead {
  public:
-  __device__ RowPagesAhead(const DecodeProblem& p, const Work& w, std::int64_t first_page)
-      : p_(p), w_(w), first_page_(first_page), key_(w.begin >> 6 << 6) {
+  using Pages = RowPages<Traits::kLoaderRows / 32>;
+
+  // `row0`: the warp's first row of a tile.
+  __device__ RowPagesAhead(const DecodeProblem& p, const Work& w, std::int64_t first_page, int row0)
+      : p_(p),
+        w_(w),
+        first_page_(first_page),
+        key_((w.begin >> Traits::kTileLog2 << Traits::kTileLog2) + row0) {
     first_ = read();
     second_ = read();
   }
-  __device__ __forceinline__ RowPages next() {
-    const RowPages now = first_;
+  __device__ __forceinline__ Pages next() {
+    const Pages now = first_;
     first_ = second_;
     second_ = read();
     return now;
   }
 
  private:
-  __device__ __forceinline__ RowPages read() {
-    const RowPages r = read_row_pages(p_, w_, first_page_, key_);
-    key_ += 64;
+  __device__ __forceinline__ Pages read() {
+    const Pages r = read_row_pages<Traits::kLoaderRows / 32>(p_, w_, first_page_, key_);
+    key_ += Traits::kTileKeys;
     return r;
   }
 
@@ -66,14 +70,14 @@ class RowPagesAhead {
   const Work& w_;
   std::int64_t first_page_;
   unsigned key_;
-  RowPages first_, second_;
+  Pages first_, second_;
 };
 
-// Begins the copies of a tile of one head of K or of V. By one warp.
-template <class Traits>
-__device__ __forceinline__ void copy_rows(const CacheView& cache, int head, const RowPages& pages,
-                                          std::uint64_t hint, std::uint8_t* to) {
-  static_assert(Traits::kTileKeys == 64);
+// Begins the copies of a warp's rows of a tile of one head of K or of V, whose first goes to `to`.
+template <class Traits, int kKeys>
+__device__ __forceinline__ void copy_rows(const CacheView& cache, int head,
+                                          const RowPages<kKeys>& pages, std::uint64_t hint,
+                                          std::uint8_t* to) {
   constexpr std::int64_t kSize = Traits::kBytes ? 1 : 2;
   constexpr int kPartChunks = Traits::kPartBytes / 16;
   constexpr int kLanes = Traits::kParts * kPartChunks;  // that copy a row
@@ -87,7 +91,7 @@ __device__ __forceinline__ void copy_rows(const CacheView& cache, int head, cons
   const auto* base =
       static_cast<const std::uint8_t*>(cache.data) + head * cache.head_stride * kSize + chunk * 16;
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
+  for (int j = 0; j < kKeys; ++j) {
     // In chunks of 16 bytes: pools are smaller than 64 GB (variants.h).
     const auto offset = static_cast<std::uint32_t>(
         (pages.page[j] * cache.page_stride + pages.token[j] * cache.token_stride) * kSize / 16);

@@ -44,16 +44,21 @@ struct WgmmaTraits {
   using Element =
       std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t, cute::bfloat16_t>;
   static constexpr bool kTma = kVariant.load == WgmmaLoad::kTma;
-  // Warps that load: one for TMA; by copies, which take it 84 clocks each, one for K and one for V.
-  static constexpr int kLoaders = kTma ? 1 : 2;
   static constexpr bool kRowsFirst = kVariant.order == WgmmaOrder::kRowsFirst;
   static constexpr int kGroups = kVariant.groups;
   static constexpr int kConsumers = kGroups * 128;  // threads
   static constexpr int kConsumerWarps = kGroups * 4;
   // Several warpgroups take registers from the loading warps, which must be a warpgroup for that.
   static constexpr bool kMovesRegisters = kGroups > 1;
-  static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : kLoaders * 32);
-  static constexpr int kLoaderRegisters = 72;  // with 64 it spills
+  // Warps that load: one for TMA; by copies, which take a warp 84 clocks each, as many for K as for
+  // V. 64 rows of 1-byte caches need the registers more than loads.
+  static constexpr int kLoaders = kTma          ? 1
+                                  : kGroups > 1 ? (kBytes&& kVariant.rows > 32 ? 4 : 8)
+                                  : kVariant.blocks_per_sm == 1 ? 4
+                                                                : 2;
+  static constexpr int kThreads =
+      kConsumers + (kMovesRegisters && kLoaders < 4 ? 128 : kLoaders * 32);
+  static constexpr int kLoaderRegisters = kTma ? 72 : 80;  // with 8 fewer they spill
   static constexpr int kConsumerRegisters =
       kMovesRegisters
           ? consumer_registers(kThreads, kVariant.blocks_per_sm, kConsumers, kLoaderRegisters)
@@ -61,6 +66,7 @@ struct WgmmaTraits {
   static constexpr int kTileKeys = wgmma_keys(kVariant);
   static constexpr int kTileLog2 = log2_of(kTileKeys);
   static constexpr int kKeyWords = kTileKeys / 64;  // of a bit for each key
+  static constexpr int kLoaderRows = kTma ? kTileKeys : kTileKeys / (kLoaders / 2);  // of a warp
   static constexpr int kHeadDim = kVariant.head_dim;
   static constexpr int kBlocks = kHeadDim / 64;
   static constexpr int kDimGroups = kGroups < kBlocks ? kGroups : kBlocks;  // that share out D
@@ -115,8 +121,9 @@ struct WgmmaStorage {
     float by_warp[Traits::kSharedRows][Traits::kConsumerWarps];
     LocateStorage locate;
   };
-  // Of the second loading warp, which may still locate when the first has handed a work over.
-  std::conditional_t<Traits::kTma, char, LocateStorage> second_locate;
+  // Of the other loading warps, which may still locate when the first has handed a work over.
+  std::conditional_t<Traits::kTma, char, LocateStorage[Traits::kTma ? 1 : Traits::kLoaders]>
+      locates;
   // At a work's end, of each row: its reference, its sum, then what its values are multiplied by.
   float ref[Traits::kSharedRows];
   float sum[Traits::kSharedRows];

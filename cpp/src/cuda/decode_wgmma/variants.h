@@ -24,20 +24,17 @@ enum class WgmmaOrder : std::uint8_t {
   kRowsFirst,  // query rows, 64 to a warpgroup: probabilities stay in registers
 };
 
-inline constexpr int kAnyRows = 1 << 30;
-
 struct WgmmaVariant {
   const char* name;
   DType element;  // of the matrix products; 1-byte caches take q of either 16-bit type
   CacheKind cache;
   WgmmaLoad load;
   int head_dim;
-  int rows;                  // query rows (m x group) of a tile: N of the products, or M
-  int groups;                // consuming warpgroups of a block, for 64 keys or 64 rows each
-  int stages;                // of a tile of K and V
-  int blocks_per_sm;         // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 208
-  int most_rows = kAnyRows;  // of a sequence; with more of them the generic kernel is faster
-  bool few_items = false;    // only where each block has one work or two
+  int rows;                // query rows (m x group) of a tile: N of the products, or M
+  int groups;              // consuming warpgroups of a block, for 64 keys or 64 rows each
+  int stages;              // of a tile of K and V
+  int blocks_per_sm;       // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 208
+  bool few_items = false;  // only where each block has one work or two
   WgmmaOrder order = WgmmaOrder::kKeysFirst;
 };
 
@@ -78,10 +75,8 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
     // More than 64 rows read their keys once, two warpgroups with 64 rows each: 128 rows of 16 x
     // 8192 and of 64 x 8192 keys 140 and 559 us (1.20 and 1.18); two passes of 64: 1.9.
-    {"bf16_d128_r128", kBf16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAnyRows, false,
-     kRowsFirst},
-    {"fp16_d128_r128", kFp16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAnyRows, false,
-     kRowsFirst},
+    {"bf16_d128_r128", kBf16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, false, kRowsFirst},
+    {"fp16_d128_r128", kFp16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, false, kRowsFirst},
     // 1-byte caches keep the consumers busy: blocks of one warpgroup overlap the ends of their
     // works
     // (32 rows, 64 x 8192: 265 us; two warpgroups of a block: 291). Where each block has one work
@@ -91,8 +86,8 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"e4m3_d128_r8", kFp16, CacheKind::kE4M3, kTma, 128, 8, 1, 4, 3},
     {"e4m3_d128_r16", kFp16, CacheKind::kE4M3, kTma, 128, 16, 1, 4, 3},
     {"e4m3_d128_r32", kFp16, CacheKind::kE4M3, kTma, 128, 32, 1, 5, 2},
-    {"e4m3_d128_r8_few", kFp16, CacheKind::kE4M3, kTma, 128, 8, 2, 6, 1, kAnyRows, true},
-    {"e4m3_d128_r32_few", kFp16, CacheKind::kE4M3, kTma, 128, 32, 2, 6, 1, kAnyRows, true},
+    {"e4m3_d128_r8_few", kFp16, CacheKind::kE4M3, kTma, 128, 8, 2, 6, 1, true},
+    {"e4m3_d128_r32_few", kFp16, CacheKind::kE4M3, kTma, 128, 32, 2, 6, 1, true},
     {"bytes_d128_r32", kFp16, CacheKind::kBytes, kTma, 128, 32, 1, 5, 2},
     // 64 rows in one pass, of which each key is converted once: 101 us for 16 x 8192; two passes of
     // 32 rows: 135.
@@ -105,9 +100,9 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     // 1.88); one pass of 128 rows: 1.93.
     {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
     {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 1, 3, 3},
-    {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, kAnyRows, false, kRowsFirst},
+    {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, false, kRowsFirst},
     {"fp16_d64_r16", kFp16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
-    {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, kAnyRows, false, kRowsFirst},
+    {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, false, kRowsFirst},
     {"bytes_d64_r16", kFp16, CacheKind::kBytes, kTma, 64, 16, 1, 8, 3},
     {"bytes_d64_r32", kFp16, CacheKind::kBytes, kTma, 64, 32, 1, 6, 3},
 
@@ -122,18 +117,19 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bytes_d256_r16", kFp16, CacheKind::kBytes, kTma, 256, 16, 1, 3, 2},
     {"bytes_d256_r32", kFp16, CacheKind::kBytes, kTma, 256, 32, 1, 2, 2},
 
-    // Page 1, 64 x 8192 keys, 8 and 32 rows: bf16 1.85 and 1.86 (D 64), 1.34 and 1.49 (D 128), 1.51
-    // and 1.53 (D 256); e4m3 2.82 and 2.84, 1.88 and 1.95, 1.39 and 2.99; generic between 2.8 and
-    // 5.4. With 64 rows and more the passes cost what the loads save: within 3 % of generic.
-    {"bf16_d64_r32_copies", kBf16, CacheKind::kSame, kCopies, 64, 32, 1, 4, 2, 64},
-    {"bf16_d128_r16_copies", kBf16, CacheKind::kSame, kCopies, 128, 16, 1, 3, 2},
-    {"bf16_d128_r64_copies", kBf16, CacheKind::kSame, kCopies, 128, 64, 1, 2, 2},
+    // Pages of 1, 64 x 8192 keys of D 128, 8 rows: bf16 487 us, e4m3 295 (pages of 64: 481 and 251;
+    // one warp for K and one for V of each of two blocks: 617 and 421).
+    {"bf16_d64_r32_copies", kBf16, CacheKind::kSame, kCopies, 64, 32, 2, 6, 1},
+    {"bf16_d128_r16_copies", kBf16, CacheKind::kSame, kCopies, 128, 16, 2, 3, 1},
+    {"bf16_d128_r32_copies", kBf16, CacheKind::kSame, kCopies, 128, 32, 2, 3, 1},
+    {"bf16_d128_r64_copies", kBf16, CacheKind::kSame, kCopies, 128, 64, 2, 2, 1},
     {"bf16_d256_r32_copies", kBf16, CacheKind::kSame, kCopies, 256, 32, 1, 3, 1},
-    {"fp16_d128_r64_copies", kFp16, CacheKind::kSame, kCopies, 128, 64, 1, 2, 2},
-    {"bytes_d64_r32_copies", kFp16, CacheKind::kBytes, kCopies, 64, 32, 1, 8, 2, 32},
-    {"bytes_d128_r16_copies", kFp16, CacheKind::kBytes, kCopies, 128, 16, 1, 6, 2},
-    {"bytes_d128_r32_copies", kFp16, CacheKind::kBytes, kCopies, 128, 32, 1, 5, 2, 64},
-    {"bytes_d256_r16_copies", kFp16, CacheKind::kBytes, kCopies, 256, 16, 1, 3, 2},
+    {"fp16_d128_r64_copies", kFp16, CacheKind::kSame, kCopies, 128, 64, 2, 2, 1},
+    {"bytes_d64_r32_copies", kFp16, CacheKind::kBytes, kCopies, 64, 32, 2, 11, 1},
+    {"bytes_d128_r16_copies", kFp16, CacheKind::kBytes, kCopies, 128, 16, 2, 6, 1},
+    {"bytes_d128_r32_copies", kFp16, CacheKind::kBytes, kCopies, 128, 32, 2, 6, 1},
+    {"bytes_d128_r64_copies", kFp16, CacheKind::kBytes, kCopies, 128, 64, 2, 5, 1},
+    {"bytes_d256_r16_copies", kFp16, CacheKind::kBytes, kCopies, 256, 16, 2, 3, 1},
 };
 // Tiles of K or V that a block has on their way at a time: 64 KB an SM. D 128, 8 rows: 16 x 4096
 // keys of bf16 take 70.6, 71.5, 71.8 us with 2, 3, 4 tiles and 73.8 with all that the stages hold;
@@ -219,13 +215,12 @@ inline WgmmaChoice choose_wgmma(const DecodeProblem& p, const DeviceInfo& device
   if (load == WgmmaLoad::kCopies && !(copies_reach(p, p.k) && copies_reach(p, p.v))) {
     return no("no wgmma for small pages in a pool of more than 64 GB");
   }
-  bool head_dim = false, too_many = false;
+  bool head_dim = false;
   for (int i = 0; i < kNumWgmmaVariants; ++i) {
     const WgmmaVariant& v = kWgmmaVariants[i];
     head_dim = head_dim || v.head_dim == p.head_dim;
     if (!takes(v, p.q.dtype, cache, load, p.head_dim)) continue;
     if (!fits_items(v, p, device, rows)) continue;
-    too_many = too_many || rows > v.most_rows;
     if (choice.variant >= 0) {
       const WgmmaVariant& best = kWgmmaVariants[choice.variant];
       if (v.cache != best.cache) {
@@ -238,10 +233,8 @@ inline WgmmaChoice choose_wgmma(const DecodeProblem& p, const DeviceInfo& device
     }
     choice.variant = i;
   }
-  if (choice.variant >= 0 && rows <= kWgmmaVariants[choice.variant].most_rows) return choice;
-  choice.variant = -1;
+  if (choice.variant >= 0) return choice;
   if (!head_dim) return no("no wgmma for this head dim");
-  if (too_many) return no("wgmma is slower for so many rows of these types and pages");
   return no("no wgmma for this head dim, these types and this page size");
 }
 
