@@ -61,6 +61,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bf16_d128_r64.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r64_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r8.cu
+    src/cuda/decode_wgmma/instances/bf16_d256_r128.cu
     src/cuda/decode_wgmma/instances/bf16_d256_r16.cu
     src/cuda/decode_wgmma/instances/bf16_d256_r32.cu
     src/cuda/decode_wgmma/instances/bf16_d256_r32_copies.cu
@@ -90,6 +91,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/fp16_d128_r16.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64_copies.cu
+    src/cuda/decode_wgmma/instances/fp16_d256_r128.cu
     src/cuda/decode_wgmma/instances/fp16_d256_r16.cu
     src/cuda/decode_wgmma/instances/fp16_d256_r64.cu
     src/cuda/decode_wgmma/instances/fp16_d64_r16.cu

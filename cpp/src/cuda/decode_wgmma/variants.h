@@ -64,9 +64,8 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     // 16-bit caches: two warpgroups that share tiles of 128 keys, one block an SM. Half as many
     // splits to merge as with two blocks of one warpgroup, and registers for 64 rows; 192 KB of
     // stages hide the ends of works. 8 rows, 16 x 4096, 64 x 8192, skewed: 65.7, 481, 250 us (two
-    // blocks: 69.1, 482, 247); 32 rows: 68.4, 487, 256 (about 74, 490, 251); 64 rows of 16 x 8192:
-    // 131
-    // (153).
+    // blocks: 69.1, 482, 247); 32 rows: 68.4, 487, 256 (about 74, 490, 251); 64 rows of
+    // 16 x 8192: 131 (153).
     {"bf16_d128_r8", kBf16, CacheKind::kSame, kTma, 128, 8, 2, 3, 1},
     {"bf16_d128_r16", kBf16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1},
     {"bf16_d128_r32", kBf16, CacheKind::kSame, kTma, 128, 32, 2, 3, 1},
@@ -95,9 +94,10 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bytes_d128_r64", kFp16, CacheKind::kBytes, kTma, 128, 64, 2, 5, 1},
 
     // D 64, 64 x 8192 keys, times over the ceiling: 4 blocks an SM spill, 1.15 for 16 rows of bf16
-    // and 2.0 of e4m3; 3 blocks 1.08 and 1.67 (generic 1.14, 1.83). 64 rows of 16
-    // x 8192 with rows first: 1.27, two passes 1.88 (keys first 1.55, with 3 blocks 1.98; generic
-    // 1.88); one pass of 128 rows: 1.93.
+    // and 2.0 of e4m3; 3 blocks 1.08 and 1.67 (generic 1.14, 1.83). 16 x 8192, 64 rows: rows first
+    // 1.26, keys first 1.55, or 1.98 with 3 blocks (generic 1.88). 128 rows in two passes of
+    // 64: 1.82,
+    // in one: 1.86.
     {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
     {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 1, 3, 3},
     {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, false, kRowsFirst},
@@ -114,6 +114,9 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bf16_d256_r64", kBf16, CacheKind::kSame, kTma, 256, 64, 1, 2, 1},
     {"fp16_d256_r16", kFp16, CacheKind::kSame, kTma, 256, 16, 1, 3, 1},
     {"fp16_d256_r64", kFp16, CacheKind::kSame, kTma, 256, 64, 1, 2, 1},
+    // 128 rows of 16 x 8192 keys: 265 us, 1.11 of the ceiling; two passes of 64: 503.
+    {"bf16_d256_r128", kBf16, CacheKind::kSame, kTma, 256, 128, 2, 2, 1, false, kRowsFirst},
+    {"fp16_d256_r128", kFp16, CacheKind::kSame, kTma, 256, 128, 2, 2, 1, false, kRowsFirst},
     {"bytes_d256_r16", kFp16, CacheKind::kBytes, kTma, 256, 16, 1, 3, 2},
     {"bytes_d256_r32", kFp16, CacheKind::kBytes, kTma, 256, 32, 1, 2, 2},
 
