@@ -2,12 +2,14 @@
 //
 // Paged decode attention on wgmma and TMA, for sm_90a, in one launch of a fixed grid.
 //   1. Each block finds its chunk of keys from the lengths (schedule/).
-//   2. Its loading warp (two for small pages) keeps the stages full, ahead over works (load.cuh).
+//   2. Its loading warp (several for small pages) keeps the stages full, over the ends of works
+//      (load.cuh).
 //   3. Its consuming warpgroups walk the tiles: S^T = K Q^T, softmax, O^T += V^T P^T
 //      (mainloop.cuh), or, for many rows, S = Q K^T, softmax, O += P V (rows_mainloop.cuh).
 //   4. At a work's end they write rows or a partial state (epilogue.cuh, rows_epilogue.cuh); the
 //      last block of a split item folds its splits (merge/).
-// One to three such blocks share an SM: while one waits for its serial chain, the others work.
+// One block of two warpgroups has an SM, or two or three of one warpgroup share it (variants.h says
+// what is better where): while one waits for its serial chain, the others work.
 #pragma once
 
 #include "cuda/decode_wgmma/epilogue.cuh"

@@ -1,7 +1,7 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
-// The loading warp: walks the block's works and has K and V of each tile of 64 keys brought, as far
-// ahead as the stages go, over the ends of works.
+// The loading warp: walks the block's works and has K and V of each tile brought, as far ahead as
+// the stages go, over the ends of works.
 //   pages of a multiple of kTmaTokens: by TMA, box by box through the page table. Lane i holds the
 //     page of box i of the next 32; those after are read before they are needed. A box with no key
 //     of the work, or whose page id is out of the pool, is asked for outside the tensor: TMA fills

@@ -63,9 +63,9 @@ inline constexpr auto kRowsFirst = WgmmaOrder::kRowsFirst;
 inline constexpr WgmmaVariant kWgmmaVariants[] = {
     // 16-bit caches: two warpgroups that share tiles of 128 keys, one block an SM. Half as many
     // splits to merge as with two blocks of one warpgroup, and registers for 64 rows; 192 KB of
-    // stages hide the ends of works. 8 rows, 16 x 4096, 64 x 8192, skewed: 65.7, 481, 250 us (two
-    // blocks: 69.1, 482, 247); 32 rows: 68.4, 487, 256 (about 74, 490, 251); 64 rows of
-    // 16 x 8192: 131 (153).
+    // stages hide the ends of works. 16 x 4096, 64 x 8192, skewed, 8 rows: 65.7, 481, 250 us (two
+    // blocks: 69.1, 482, 247); 32 rows: 68.4, 487, 256 (about 74, 490, 251). 16 x 8192, 64 rows:
+    // 131 (153).
     {"bf16_d128_r8", kBf16, CacheKind::kSame, kTma, 128, 8, 2, 3, 1},
     {"bf16_d128_r16", kBf16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1},
     {"bf16_d128_r32", kBf16, CacheKind::kSame, kTma, 128, 32, 2, 3, 1},
@@ -73,15 +73,13 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1},
     {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
     // More than 64 rows read their keys once, two warpgroups with 64 rows each: 128 rows of 16 x
-    // 8192 and of 64 x 8192 keys 140 and 559 us (1.20 and 1.18); two passes of 64: 1.9.
+    // 8192 and of 64 x 8192 keys 138 and 586 us (1.18 and 1.24); two passes of 64: 261 and 1040.
     {"bf16_d128_r128", kBf16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, false, kRowsFirst},
     {"fp16_d128_r128", kFp16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, false, kRowsFirst},
     // 1-byte caches keep the consumers busy: blocks of one warpgroup overlap the ends of their
-    // works
-    // (32 rows, 64 x 8192: 265 us; two warpgroups of a block: 291). Where each block has one work
-    // or two, fewer splits win (16 x 4096, 8 and 32 rows: 37.6 and 42.7 for 39.8 and 49.4; 1 x
-    // 8192: 15.1
-    // and 19.7 for 16.6 and 22.2).
+    // works (32 rows, 64 x 8192: 265 us; two warpgroups of a block: 291). Where each block has one
+    // work or two, fewer splits win (8 and 32 rows, 16 x 4096: 37.6 and 42.7 for 39.8 and 49.4; 1 x
+    // 8192: 15.1 and 19.7 for 16.6 and 22.2).
     {"e4m3_d128_r8", kFp16, CacheKind::kE4M3, kTma, 128, 8, 1, 4, 3},
     {"e4m3_d128_r16", kFp16, CacheKind::kE4M3, kTma, 128, 16, 1, 4, 3},
     {"e4m3_d128_r32", kFp16, CacheKind::kE4M3, kTma, 128, 32, 1, 5, 2},
@@ -95,9 +93,8 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
 
     // D 64, 64 x 8192 keys, times over the ceiling: 4 blocks an SM spill, 1.15 for 16 rows of bf16
     // and 2.0 of e4m3; 3 blocks 1.08 and 1.67 (generic 1.14, 1.83). 16 x 8192, 64 rows: rows first
-    // 1.26, keys first 1.55, or 1.98 with 3 blocks (generic 1.88). 128 rows in two passes of
-    // 64: 1.82,
-    // in one: 1.86.
+    // 1.26, keys first 1.55, or 1.98 with 3 blocks (generic 1.88). 128 rows in two passes of 64
+    // 1.82, in one 1.86.
     {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
     {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 1, 3, 3},
     {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, false, kRowsFirst},
