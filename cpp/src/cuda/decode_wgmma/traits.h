@@ -51,9 +51,10 @@ struct WgmmaTraits {
   // Several warpgroups take registers from the loading warps, which must be a warpgroup for that.
   static constexpr bool kMovesRegisters = kGroups > 1;
   // Warps that load: one for TMA; by copies, which take a warp 84 clocks each, as many for K as for
-  // V. 64 rows of 1-byte caches need the registers more than loads.
-  static constexpr int kLoaders = kTma          ? 1
-                                  : kGroups > 1 ? (kBytes&& kVariant.rows > 32 ? 4 : 8)
+  // V. 64 rows, or head dims of 256, of 1-byte caches need the registers more than the loads.
+  static constexpr bool kFewLoaders = kBytes && (kVariant.rows > 32 || kVariant.head_dim > 128);
+  static constexpr int kLoaders = kTma                          ? 1
+                                  : kGroups > 1 && !kFewLoaders ? 8
                                   : kVariant.blocks_per_sm == 1 ? 4
                                                                 : 2;
   static constexpr int kThreads =
