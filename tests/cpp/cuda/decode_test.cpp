@@ -462,14 +462,14 @@ TEST_F(Decode, EveryKernelOnce) {
         if (q == DType::kFloat16 && size_of(cache) == 1) continue;  // the same as with bfloat16
         for (int d : {64, 128, 256}) {
           for (int rows : {1, 3, 5, 12, 30}) {
-            for (int form = 0; form < 8; ++form) {
-              // Pages of 1: wgmma's kernels without TMA.
+            for (int form = 0; form < 12; ++form) {
+              // Pages of 1: wgmma's kernels without TMA; of 64: those of one loading warp an SM.
               if (form >= 4 && *kernel != '\0') continue;
               const bool softcap = form % 2;
               CaseSpec s = base(std::string(kernel) + " d" + std::to_string(d) + " rows " +
                                 std::to_string(rows) + " " + name_of(q) + " " + name_of(cache));
               s.head_dim = d;
-              s.page_size = form >= 4 ? 1 : 16;
+              s.page_size = form >= 8 ? 64 : form >= 4 ? 1 : 16;
               s.num_q_heads = form == 0 && rows == 12 ? 32 : 4;
               s.num_kv_heads = 1;
               s.q = q;

@@ -64,6 +64,9 @@ TEST(WgmmaPolicy, FewItemsHaveKernelsOfTheirOwn) {
     EXPECT_EQ(name_for(p, 9), "e4m3_d128_r16");
     EXPECT_EQ(name_for(p, 32), "e4m3_d128_r32_few");
   }
+  p.page_size = 16;
+  EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8");
+  p.page_size = 64;
   p.batch = 17;
   EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8");
   EXPECT_EQ(name_for(p, 32), "e4m3_d128_r32");
@@ -104,9 +107,10 @@ TEST(WgmmaPolicy, HeadDims) {
 
 TEST(WgmmaPolicy, PagesThatHoldNoBoxGoByCopies) {
   DecodeProblem p = problem(DType::kBFloat16, DType::kBFloat16);
-  for (int page : {8, 24, 64, 1000}) {
+  for (int page : {8, 16, 24, 32, 64, 128, 1000}) {
     p.page_size = page;
-    EXPECT_EQ(name_for(p, 8), "bf16_d128_r8") << page;
+    EXPECT_EQ(name_for(p, 8), page % 64 == 0 ? "bf16_d128_r8" : "bf16_d128_r8_boxes") << page;
+    EXPECT_EQ(name_for(p, 33), "bf16_d128_r64") << page;
   }
   for (int page : {1, 2, 4, 20}) {
     p.page_size = page;
@@ -150,7 +154,7 @@ TEST(WgmmaPolicy, NoVariantOfTheTableIsUnreachable) {
   for (DType q : {DType::kBFloat16, DType::kFloat16}) {
     for (DType kv : {q, DType::kFloat8E4M3, DType::kFloat8E5M2}) {
       for (int d : {64, 128, 256}) {
-        for (int page : {1, 64}) {
+        for (int page : {1, 16, 64}) {
           for (int rows : {1, 9, 17, 33, 200, -1, -17}) {
             DecodeProblem p = problem(q, kv);
             if (rows < 0) p.batch = 1;

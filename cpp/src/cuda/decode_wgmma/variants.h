@@ -24,17 +24,29 @@ enum class WgmmaOrder : std::uint8_t {
   kRowsFirst,  // query rows, 64 to a warpgroup: probabilities stay in registers
 };
 
+// Which calls a variant is for, of those whose types and rows are its own. Of two with as many rows
+// the one for fewer calls is taken.
+enum class WgmmaUse : std::uint8_t {
+  kAlways,
+  // Pages of a multiple of 64 tokens. One loading warp of an SM cannot ask for smaller boxes fast
+  // enough: pages of 16, 4 x 131072 keys, 8 and 32 rows of bf16: 609 and 706 us (of 64: 495 and
+  // 501; two blocks with a loading warp each: 508 and 517); e4m3 409 and 442 (257 and 285; 271 and
+  // 321).
+  kPagesOf64,
+  kFewItems,  // the same, where each block has one work or two
+};
+
 struct WgmmaVariant {
   const char* name;
   DType element;  // of the matrix products; 1-byte caches take q of either 16-bit type
   CacheKind cache;
   WgmmaLoad load;
   int head_dim;
-  int rows;                // query rows (m x group) of a tile: N of the products, or M
-  int groups;              // consuming warpgroups of a block, for 64 keys or 64 rows each
-  int stages;              // of a tile of K and V
-  int blocks_per_sm;       // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 208
-  bool few_items = false;  // only where each block has one work or two
+  int rows;           // query rows (m x group) of a tile: N of the products, or M
+  int groups;         // consuming warpgroups of a block, for 64 keys or 64 rows each
+  int stages;         // of a tile of K and V
+  int blocks_per_sm;  // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 208
+  WgmmaUse use = WgmmaUse::kAlways;
   WgmmaOrder order = WgmmaOrder::kKeysFirst;
 };
 
@@ -59,6 +71,9 @@ inline constexpr auto kFp16 = DType::kFloat16;
 inline constexpr auto kTma = WgmmaLoad::kTma;
 inline constexpr auto kCopies = WgmmaLoad::kCopies;
 inline constexpr auto kRowsFirst = WgmmaOrder::kRowsFirst;
+inline constexpr auto kAlways = WgmmaUse::kAlways;
+inline constexpr auto kPagesOf64 = WgmmaUse::kPagesOf64;
+inline constexpr auto kFewItems = WgmmaUse::kFewItems;
 
 inline constexpr WgmmaVariant kWgmmaVariants[] = {
     // 16-bit caches: two warpgroups that share tiles of 128 keys, one block an SM. Half as many
@@ -66,16 +81,21 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     // stages hide the ends of works. 16 x 4096, 64 x 8192, skewed, 8 rows: 65.7, 481, 250 us (two
     // blocks: 69.1, 482, 247); 32 rows: 68.4, 487, 256 (about 74, 490, 251). 16 x 8192, 64 rows:
     // 131 (153).
-    {"bf16_d128_r8", kBf16, CacheKind::kSame, kTma, 128, 8, 2, 3, 1},
-    {"bf16_d128_r16", kBf16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1},
-    {"bf16_d128_r32", kBf16, CacheKind::kSame, kTma, 128, 32, 2, 3, 1},
+    {"bf16_d128_r8", kBf16, CacheKind::kSame, kTma, 128, 8, 2, 3, 1, kPagesOf64},
+    {"bf16_d128_r16", kBf16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1, kPagesOf64},
+    {"bf16_d128_r32", kBf16, CacheKind::kSame, kTma, 128, 32, 2, 3, 1, kPagesOf64},
     {"bf16_d128_r64", kBf16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
-    {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1},
+    {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1, kPagesOf64},
     {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
+    // Other pages: two blocks of one warpgroup.
+    {"bf16_d128_r8_boxes", kBf16, CacheKind::kSame, kTma, 128, 8, 1, 3, 2},
+    {"bf16_d128_r16_boxes", kBf16, CacheKind::kSame, kTma, 128, 16, 1, 3, 2},
+    {"bf16_d128_r32_boxes", kBf16, CacheKind::kSame, kTma, 128, 32, 1, 2, 2},
+    {"fp16_d128_r16_boxes", kFp16, CacheKind::kSame, kTma, 128, 16, 1, 3, 2},
     // More than 64 rows read their keys once, two warpgroups with 64 rows each: 128 rows of 16 x
     // 8192 and of 64 x 8192 keys 138 and 586 us (1.18 and 1.24); two passes of 64: 261 and 1040.
-    {"bf16_d128_r128", kBf16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, false, kRowsFirst},
-    {"fp16_d128_r128", kFp16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, false, kRowsFirst},
+    {"bf16_d128_r128", kBf16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAlways, kRowsFirst},
+    {"fp16_d128_r128", kFp16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAlways, kRowsFirst},
     // 1-byte caches keep the consumers busy: blocks of one warpgroup overlap the ends of their
     // works (32 rows, 64 x 8192: 265 us; two warpgroups of a block: 291). Where each block has one
     // work or two, fewer splits win (8 and 32 rows, 16 x 4096: 37.6 and 42.7 for 39.8 and 49.4; 1 x
@@ -83,8 +103,8 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"e4m3_d128_r8", kFp16, CacheKind::kE4M3, kTma, 128, 8, 1, 4, 3},
     {"e4m3_d128_r16", kFp16, CacheKind::kE4M3, kTma, 128, 16, 1, 4, 3},
     {"e4m3_d128_r32", kFp16, CacheKind::kE4M3, kTma, 128, 32, 1, 5, 2},
-    {"e4m3_d128_r8_few", kFp16, CacheKind::kE4M3, kTma, 128, 8, 2, 6, 1, true},
-    {"e4m3_d128_r32_few", kFp16, CacheKind::kE4M3, kTma, 128, 32, 2, 6, 1, true},
+    {"e4m3_d128_r8_few", kFp16, CacheKind::kE4M3, kTma, 128, 8, 2, 6, 1, kFewItems},
+    {"e4m3_d128_r32_few", kFp16, CacheKind::kE4M3, kTma, 128, 32, 2, 6, 1, kFewItems},
     {"bytes_d128_r32", kFp16, CacheKind::kBytes, kTma, 128, 32, 1, 5, 2},
     // 64 rows in one pass, of which each key is converted once: 101 us for 16 x 8192; two passes of
     // 32 rows: 135.
@@ -97,9 +117,9 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     // 1.82, in one 1.86.
     {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
     {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 1, 3, 3},
-    {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, false, kRowsFirst},
+    {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, kAlways, kRowsFirst},
     {"fp16_d64_r16", kFp16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
-    {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, false, kRowsFirst},
+    {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, kAlways, kRowsFirst},
     {"bytes_d64_r16", kFp16, CacheKind::kBytes, kTma, 64, 16, 1, 8, 3},
     {"bytes_d64_r32", kFp16, CacheKind::kBytes, kTma, 64, 32, 1, 6, 3},
 
@@ -112,8 +132,8 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"fp16_d256_r16", kFp16, CacheKind::kSame, kTma, 256, 16, 1, 3, 1},
     {"fp16_d256_r64", kFp16, CacheKind::kSame, kTma, 256, 64, 1, 2, 1},
     // 128 rows of 16 x 8192 keys: 265 us, 1.11 of the ceiling; two passes of 64: 503.
-    {"bf16_d256_r128", kBf16, CacheKind::kSame, kTma, 256, 128, 2, 2, 1, false, kRowsFirst},
-    {"fp16_d256_r128", kFp16, CacheKind::kSame, kTma, 256, 128, 2, 2, 1, false, kRowsFirst},
+    {"bf16_d256_r128", kBf16, CacheKind::kSame, kTma, 256, 128, 2, 2, 1, kAlways, kRowsFirst},
+    {"fp16_d256_r128", kFp16, CacheKind::kSame, kTma, 256, 128, 2, 2, 1, kAlways, kRowsFirst},
     {"bytes_d256_r16", kFp16, CacheKind::kBytes, kTma, 256, 16, 1, 3, 2},
     {"bytes_d256_r32", kFp16, CacheKind::kBytes, kTma, 256, 32, 1, 2, 2},
 
@@ -183,11 +203,13 @@ constexpr bool takes(const WgmmaVariant& v, DType q, CacheKind cache, WgmmaLoad 
   return v.cache == cache || (v.cache == CacheKind::kBytes && cache == CacheKind::kE4M3);
 }
 
-// Whether there are at most as many items, of (sequence, row tile, KV head), as blocks. A row's
-// bits must not depend on that with batch_invariant.
-inline bool fits_items(const WgmmaVariant& v, const DecodeProblem& p, const DeviceInfo& device,
-                       std::int64_t rows) {
-  if (!v.few_items) return true;
+// Whether a call is one that a variant is for. With batch_invariant a row's bits must not depend on
+// how many items (sequence, row tile, KV head) there are.
+inline bool is_for(const WgmmaVariant& v, const DecodeProblem& p, const DeviceInfo& device,
+                   std::int64_t rows) {
+  if (v.use == WgmmaUse::kAlways) return true;
+  if (p.page_size % 64 != 0) return false;
+  if (v.use == WgmmaUse::kPagesOf64) return true;
   return !p.batch_invariant && p.batch * ((rows + v.rows - 1) / v.rows) * p.num_kv_heads <=
                                    std::int64_t{device.sm_count} * v.blocks_per_sm;
 }
@@ -220,13 +242,13 @@ inline WgmmaChoice choose_wgmma(const DecodeProblem& p, const DeviceInfo& device
     const WgmmaVariant& v = kWgmmaVariants[i];
     head_dim = head_dim || v.head_dim == p.head_dim;
     if (!takes(v, p.q.dtype, cache, load, p.head_dim)) continue;
-    if (!fits_items(v, p, device, rows)) continue;
+    if (!is_for(v, p, device, rows)) continue;
     if (choice.variant >= 0) {
       const WgmmaVariant& best = kWgmmaVariants[choice.variant];
       if (v.cache != best.cache) {
         if (v.cache != cache) continue;
       } else if (v.rows == best.rows) {
-        if (!v.few_items) continue;
+        if (v.use < best.use) continue;
       } else if (best.rows >= rows ? v.rows < rows || v.rows > best.rows : v.rows < best.rows) {
         continue;
       }
