@@ -70,6 +70,13 @@ TEST(WgmmaPolicy, FewItemsHaveKernelsOfTheirOwn) {
   p.batch = 17;
   EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8");
   EXPECT_EQ(name_for(p, 32), "e4m3_d128_r32");
+  p.batch = p.total_q = p.max_q = 1;
+  p.num_q_heads = 64;
+  p.pages.width = 10;
+  const Explanation few = explain_decode(p, hopper());
+  if (few.kernel == "wgmma_e4m3_d128_r8_few") {  // else a build without these kernels
+    EXPECT_NE(few.why.find("one item"), std::string::npos) << few.why;
+  }
   // Which depends on the batch.
   p.batch = 1;
   p.batch_invariant = true;

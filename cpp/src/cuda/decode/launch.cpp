@@ -134,6 +134,19 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   return d;
 }
 
+// Why a call has a kernel that is not for all.
+const char* use_of(const WgmmaVariant& v) {
+  switch (v.use) {
+    case WgmmaUse::kPagesOf64:
+      return "; pages of a multiple of 64 tokens";
+    case WgmmaUse::kFewItems:
+      return "; pages of a multiple of 64 tokens, at most one item (sequence, row tile, KV head) a "
+             "block";
+    default:
+      return "";
+  }
+}
+
 std::string name(DType t) { return name_of(t); }
 
 std::size_t bytes_of(const Decision& d) {
@@ -224,7 +237,11 @@ Explanation explain_decode(const DecodeProblem& p, const DeviceInfo& device) {
           std::to_string(p.head_dim) + ", " + name(p.k.dtype) + " and " + name(p.v.dtype) +
           " caches; " + std::to_string(d.plan.chunks * d.plan.heads) + " blocks, " +
           std::to_string(d.plan.stages) + " stages";
-  if (d.wgmma.variant < 0 && device.cc_major == 9) e.why += std::string("; ") + d.wgmma.why_not;
+  if (d.wgmma.variant >= 0) {
+    e.why += use_of(kWgmmaVariants[d.wgmma.variant]);
+  } else if (device.cc_major == 9) {
+    e.why += std::string("; ") + d.wgmma.why_not;
+  }
   if (v.cache == CacheKind::kAny) {
     e.why += p.rope.on ? "; RoPE on read takes the converting kernel"
                        : "; caches of two kinds take the converting kernel";
