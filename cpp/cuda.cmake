@@ -61,6 +61,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bf16_d128_r32_boxes.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r32_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r64.cu
+    src/cuda/decode_wgmma/instances/bf16_d128_r64_boxes.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r64_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r8.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r8_boxes.cu
@@ -94,6 +95,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/fp16_d128_r16.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r16_boxes.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64.cu
+    src/cuda/decode_wgmma/instances/fp16_d128_r64_boxes.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64_copies.cu
     src/cuda/decode_wgmma/instances/fp16_d256_r128.cu
     src/cuda/decode_wgmma/instances/fp16_d256_r16.cu
