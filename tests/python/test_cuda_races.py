@@ -37,6 +37,16 @@ SHAPES = {
     "d256-page-1": dict(lens=WIDE, head_dim=256, page=1, heads=(2, 2), q_dtype=BF16),
     "e4m3-8-rows": dict(lens=STEPS, head_dim=128, heads=(2, 8), k_dtype=E4M3),
     "e4m3-32-rows": dict(lens=LONG, head_dim=128, heads=(2, 8), k_dtype=E4M3, q_dtype=BF16),
+    "page-64-8-rows": dict(lens=STEPS, head_dim=128, heads=(2, 8), q_dtype=BF16, page=64),
+    "page-64-64-rows": dict(lens=WIDE, head_dim=128, heads=(2, 4), q_dtype=BF16, page=64),
+    "page-64-many": dict(lens=MANY, head_dim=128, heads=(2, 4), q_dtype=BF16, page=64),
+    "page-64-window": dict(lens=LONG, head_dim=128, window_left=300, heads=(2, 8), page=64),
+    "page-64-tree": dict(lens=WIDE, head_dim=128, mask="tree-packed", heads=(2, 4), page=64),
+    "page-64-invariant": dict(
+        lens=((3, 9000), (1, 40)), head_dim=128, page=64, batch_invariant=True
+    ),
+    "page-64-e4m3-8-rows": dict(lens=STEPS, head_dim=128, heads=(2, 8), k_dtype=E4M3, page=64),
+    "page-64-e4m3-32-rows": dict(lens=LONG, head_dim=128, heads=(2, 8), k_dtype=E4M3, page=64),
     "e4m3-many": dict(lens=MANY, head_dim=128, heads=(2, 8), k_dtype=E4M3, q_dtype=BF16),
     "e4m3-64-rows": dict(lens=WIDE, head_dim=128, heads=(2, 4), k_dtype=E4M3, q_dtype=BF16),
     "e4m3-page-1-64-rows": dict(lens=WIDE, head_dim=128, page=1, heads=(2, 4), k_dtype=E4M3),

@@ -36,13 +36,14 @@ def lens(m, n=700):
     return ((m, n), (m - 1, m + 20), (m, m), *((min(a, m), b) for a, b in ENDS))
 
 
+@pytest.mark.parametrize("page", [16, 64])
 @pytest.mark.parametrize("dim", [64, 128, 256])
 @pytest.mark.parametrize("m", ROWS)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options(device_backend, name, m, dim):
-    if device_backend.device == "cpu" and (dim == 256 or m == 16):
+def test_options(device_backend, name, m, dim, page):
+    if device_backend.device == "cpu" and (dim == 256 or m == 16 or page == 64):
         return
-    options = dict(OPTIONS[name])
+    options = dict(page=page) | OPTIONS[name]
     q_dtype = F16 if m == 16 else BF16
     rng = np.random.default_rng(m)
     args = make_case(

@@ -351,7 +351,8 @@ TEST_F(Decode, BatchInvariant) {
       {64, 1, 4, 4500, {100}},       {64, 64, 4, 4500, {-1}},        {64, 64, 17, 4500, {-1}},
       {80, 16, 4, 4500, {-1}},       {256, 1, 4, 4500, {100}},       {256, 64, 4, 4500, {-1}},
       {256, 64, 17, 4500, {-1}},     {128, 16, 100, 4500, {100}},    {64, 16, 40, 4500, {-1}},
-      {256, 16, 100, 4500, {-1}},
+      {256, 16, 100, 4500, {-1}},    {128, 64, 4, 9001, {-1, 100}},  {128, 64, 20, 4500, {-1}},
+      {128, 64, 33, 4500, {100}},
   };
   for (DType k : {DType::kBFloat16, DType::kFloat8E4M3}) {
     for (const Shape& shape : shapes) {
@@ -427,7 +428,8 @@ TEST_F(Decode, HiddenNaN) {
     for (const auto& [heads, d, page] :
          {std::tuple{2, 128, 16}, std::tuple{8, 128, 16}, std::tuple{32, 128, 16},
           std::tuple{64, 128, 16}, std::tuple{8, 64, 16}, std::tuple{64, 64, 16},
-          std::tuple{8, 256, 16}, std::tuple{64, 256, 16}, std::tuple{8, 128, 1}}) {
+          std::tuple{8, 256, 16}, std::tuple{64, 256, 16}, std::tuple{8, 128, 1},
+          std::tuple{2, 128, 64}, std::tuple{8, 128, 64}, std::tuple{32, 128, 64}}) {
       CaseSpec s = base("hidden NaN d" + std::to_string(d) + " page " + std::to_string(page));
       s.q = k == DType::kFloat16 ? DType::kFloat16 : DType::kBFloat16;
       s.k = s.v = k;

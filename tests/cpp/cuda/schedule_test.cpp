@@ -176,6 +176,22 @@ TEST(Schedule, BalancesWithinOneUnit) {
   }
 }
 
+TEST(Schedule, ChunksEndBetweenLikeItems) {
+  EXPECT_EQ(even_chunks(33, 16), 32);
+  EXPECT_EQ(even_chunks(33, 64), 32);
+  EXPECT_EQ(even_chunks(33, 33), 33);
+  EXPECT_EQ(even_chunks(49, 16), 48);
+  EXPECT_EQ(even_chunks(49, 64), 49);  // 32 would leave a third of the blocks idle
+  EXPECT_EQ(even_chunks(16, 0), 16);
+  for (int chunks = 1; chunks < 300; ++chunks) {
+    for (int items : {1, 2, 3, 7, 16, 31, 100, 1000, 100000}) {
+      const int even = even_chunks(chunks, items);
+      EXPECT_LE(even, chunks);
+      EXPECT_GE(even * 16, chunks * 15);
+    }
+  }
+}
+
 TEST(Schedule, RowOfFlattenedRow) {
   for (int group = 1; group <= 128; ++group) {
     Plan plan;

@@ -48,15 +48,6 @@ struct Decision {
   std::int64_t slots = 0;
 };
 
-// Chunks whose borders fall between items where sequences are alike: a few blocks fewer, for fewer
-// items that are split and merged (e4m3, 32 rows, 64 x 1024: 48.6 us with 32 chunks, 55.8 with 33).
-std::int32_t even_chunks(std::int32_t chunks, std::int64_t items) {
-  const std::int64_t even = items <= chunks ? chunks / std::max<std::int64_t>(items, 1) * items
-                                            : (items + (items + chunks - 1) / chunks - 1) /
-                                                  ((items + chunks - 1) / chunks);
-  return even * 16 >= std::int64_t{chunks} * 15 ? static_cast<std::int32_t>(even) : chunks;
-}
-
 Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   Decision d;
   const CacheKind cache = cache_kind(p.q.dtype, p.k.dtype, p.v.dtype, p.rope.on);

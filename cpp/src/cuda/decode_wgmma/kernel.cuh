@@ -8,8 +8,8 @@
 //      (mainloop.cuh), or, for many rows, S = Q K^T, softmax, O += P V (rows_mainloop.cuh).
 //   4. At a work's end they write rows or a partial state (epilogue.cuh, rows_epilogue.cuh); the
 //      last block of a split item folds its splits (merge/).
-// One block of two warpgroups has an SM, or two or three of one warpgroup share it (variants.h says
-// what is better where): while one waits for its serial chain, the others work.
+// A block has an SM alone, or two or three share it (variants.h says what is better where): while
+// one warpgroup waits for its serial chain, the others work.
 #pragma once
 
 #include "cuda/decode_wgmma/epilogue.cuh"

@@ -31,9 +31,10 @@ enum class WgmmaUse : std::uint8_t {
   // Pages of a multiple of 64 tokens. One loading warp of an SM cannot ask for smaller boxes fast
   // enough: pages of 16, 4 x 131072 keys, 8 and 32 rows of bf16: 609 and 706 us (of 64: 495 and
   // 501; two blocks with a loading warp each: 508 and 517); e4m3 409 and 442 (257 and 285; 271 and
-  // 321).
+  // 321). Kernels of more rows have one, too: 128 rows of bf16 922 (585), of e4m3 924 (751);
+  // nothing else was tried there.
   kPagesOf64,
-  kFewItems,  // the same, where each block has one work or two
+  kFewItems,  // the same, with no more items (sequence, row tile, KV head) than blocks
 };
 
 struct WgmmaVariant {
@@ -45,7 +46,7 @@ struct WgmmaVariant {
   int rows;           // query rows (m x group) of a tile: N of the products, or M
   int groups;         // consuming warpgroups of a block, for 64 keys or 64 rows each
   int stages;         // of a tile of K and V
-  int blocks_per_sm;  // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 208
+  int blocks_per_sm;  // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 216
   WgmmaUse use = WgmmaUse::kAlways;
   WgmmaOrder order = WgmmaOrder::kKeysFirst;
 };
@@ -58,7 +59,9 @@ inline constexpr int kWgmmaWorks = 4;  // ring of Work
 
 // Boxes of 8 tokens or more: 8 rows are what the swizzle repeats over. Pages of 8, 64 x 8192 keys:
 // 1.10 and 1.19 of the ceiling for 8 and 32 rows of bf16, 1.29 and 1.79 of e4m3 (pages of 64: 1.04,
-// 1.07, 1.21, 1.41; generic 2.55, 2.63, 2.84, 3.07); by copies 1.11, 1.37, 1.58, 1.77.
+// 1.07, 1.21, 1.41; generic 2.55, 2.63, 2.84, 3.07); by copies of four loading warps an SM 1.11,
+// 1.37, 1.58, 1.77. Eight loading warps, as there are now, were not timed there: pages of 1 do
+// better with them than pages of 8 by boxes.
 inline constexpr int kTmaTokens = 8;
 
 // Bytes of a row of K or V that lie together in shared memory: what a TMA box holds of a token.
@@ -87,9 +90,8 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bf16_d128_r64", kBf16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1, kPagesOf64},
     {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1, kPagesOf64},
     {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1, kPagesOf64},
-    // Other pages: two blocks of one warpgroup. 64 rows of 16 x 8192, pages of 64: rows first 138
-    // us,
-    // keys first 152.
+    // Other pages: two blocks of one warpgroup. 64 rows: rows first (16 x 8192, in pages of 64, 138
+    // us; keys first 152).
     {"bf16_d128_r8_boxes", kBf16, CacheKind::kSame, kTma, 128, 8, 1, 3, 2},
     {"bf16_d128_r16_boxes", kBf16, CacheKind::kSame, kTma, 128, 16, 1, 3, 2},
     {"bf16_d128_r32_boxes", kBf16, CacheKind::kSame, kTma, 128, 32, 1, 2, 2},
@@ -101,9 +103,9 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bf16_d128_r128", kBf16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAlways, kRowsFirst},
     {"fp16_d128_r128", kFp16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAlways, kRowsFirst},
     // 1-byte caches keep the consumers busy: blocks of one warpgroup overlap the ends of their
-    // works (32 rows, 64 x 8192: 265 us; two warpgroups of a block: 291). Where each block has one
-    // work or two, fewer splits win (8 and 32 rows, 16 x 4096: 37.6 and 42.7 for 39.8 and 49.4; 1 x
-    // 8192: 15.1 and 19.7 for 16.6 and 22.2).
+    // works (32 rows, 64 x 8192: 265 us; two warpgroups of a block: 291). Where there are no more
+    // items than blocks, fewer splits win (8 and 32 rows, 16 x 4096: 37.6 and 42.7 for 39.8 and
+    // 49.4; 1 x 8192: 15.1 and 19.7 for 16.6 and 22.2).
     {"e4m3_d128_r8", kFp16, CacheKind::kE4M3, kTma, 128, 8, 1, 4, 3},
     {"e4m3_d128_r16", kFp16, CacheKind::kE4M3, kTma, 128, 16, 1, 4, 3},
     {"e4m3_d128_r32", kFp16, CacheKind::kE4M3, kTma, 128, 32, 1, 5, 2},
@@ -142,7 +144,9 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bytes_d256_r32", kFp16, CacheKind::kBytes, kTma, 256, 32, 1, 2, 2},
 
     // Pages of 1, 64 x 8192 keys of D 128, 8 rows: bf16 487 us, e4m3 295 (pages of 64: 481 and 251;
-    // one warp for K and one for V of each of two blocks: 617 and 421).
+    // one warp for K and one for V of each of two blocks: 617 and 421). Many short sequences are
+    // slower than with two blocks: 256 x 512 keys of e4m3 1.27 x (D 64), 1.13 x (D 128), 1.12 x (D
+    // 256); of bf16, D 64, 128 rows 1.2 x the general kernel.
     {"bf16_d64_r32_copies", kBf16, CacheKind::kSame, kCopies, 64, 32, 2, 6, 1},
     {"bf16_d128_r16_copies", kBf16, CacheKind::kSame, kCopies, 128, 16, 2, 3, 1},
     {"bf16_d128_r32_copies", kBf16, CacheKind::kSame, kCopies, 128, 32, 2, 3, 1},
@@ -155,9 +159,11 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bytes_d128_r64_copies", kFp16, CacheKind::kBytes, kCopies, 128, 64, 2, 5, 1},
     {"bytes_d256_r16_copies", kFp16, CacheKind::kBytes, kCopies, 256, 16, 2, 3, 1},
 };
-// Tiles of K or V that a block has on their way at a time: 64 KB an SM. D 128, 8 rows: 16 x 4096
-// keys of bf16 take 70.6, 71.5, 71.8 us with 2, 3, 4 tiles and 73.8 with all that the stages hold;
-// of e4m3 41.2, 42.9, 45.1 and 48.4. 64 x 8192 keys do not care.
+
+// Tiles of K or V that a block has on their way at a time: 64 KB an SM. D 128, 8 rows, two and
+// three blocks of one warpgroup: 16 x 4096 keys of bf16 take 70.6, 71.5, 71.8 us with 64, 96, 128
+// KB and 73.8 with all that the stages hold; of e4m3 41.2, 42.9, 45.1 and 48.4 with 48, 72, 96 KB
+// and all. 64 x 8192 keys do not care.
 constexpr int wgmma_flight(const WgmmaVariant& v) {
   const int tile = wgmma_keys(v) * v.head_dim * (v.cache == CacheKind::kSame ? 2 : 1);
   const int flight = 65536 / (v.blocks_per_sm * tile);

@@ -131,6 +131,17 @@ PD_HOST_DEVICE SequenceShape load_shape(const DecodeProblem& p, const Plan& plan
   return x;
 }
 
+// Chunks of a head's line: `chunks`, or up to 1/16 fewer, whose borders fall between the `items`
+// where sequences are alike, so that fewer items are split and merged (e4m3, 32 rows, 64 x
+// 1024: 48.6 us with 32 chunks, 55.8 with 33).
+inline std::int32_t even_chunks(std::int32_t chunks, std::int64_t items) {
+  if (items < 1) return chunks;
+  const std::int64_t of_a_chunk = ceil_div64(items, chunks);
+  const std::int64_t even =
+      items <= chunks ? chunks / items * items : ceil_div64(items, of_a_chunk);
+  return even * 16 >= std::int64_t{chunks} * 15 ? static_cast<std::int32_t>(even) : chunks;
+}
+
 // The line cut into chunks: the first `longer` ones have `length` + 1 units, the others `length`;
 // chunks past the last unit are empty.
 struct ChunkLine {
