@@ -42,7 +42,7 @@ def lens(m, n=700):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(device_backend, name, m, dim, page):
     if device_backend.device == "cpu" and (dim == 256 or m == 16 or page == 64):
-        return
+        pytest.skip("tiles of rows are CUDA's: fewer shapes will do")
     options = dict(page=page) | OPTIONS[name]
     q_dtype = F16 if m == 16 else BF16
     rng = np.random.default_rng(m)
@@ -70,7 +70,7 @@ def test_groups(device_backend, group):
 @pytest.mark.parametrize("mask", [{}, dict(window_left=30), dict(mask="tree-packed")], ids=str)
 def test_what_is_not_finite_stays_in_its_column(device_backend, mask, m, dim):
     if device_backend.device == "cpu" and (dim == 256 or m == 16):
-        return
+        pytest.skip("tiles of rows are CUDA's: fewer shapes will do")
     rng = np.random.default_rng(dim)
     args = make_case(rng, lens=lens(m, 300), heads=ROWS[m], head_dim=dim, q_dtype=BF16, **mask)
     clean, allowed = run(device_backend, args), tolerances(args)
