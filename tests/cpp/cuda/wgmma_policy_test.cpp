@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda/decode/launch.h"
+#include "cuda/decode_wgmma/launch.h"
 #include "cuda/decode_wgmma/variants.h"
 #include "environment.h"
 #include "pagedecode/error.h"
@@ -73,9 +74,18 @@ TEST(WgmmaPolicy, FewItemsHaveKernelsOfTheirOwn) {
   p.batch = p.total_q = p.max_q = 1;
   p.num_q_heads = 64;
   p.pages.width = 10;
-  const Explanation few = explain_decode(p, hopper());
-  if (few.kernel == "wgmma_e4m3_d128_r8_few") {  // else a build without these kernels
+  if (wgmma_is_built()) {
+    const Explanation few = explain_decode(p, hopper());
+    EXPECT_EQ(few.kernel, "wgmma_e4m3_d128_r8_few");
     EXPECT_NE(few.why.find("one item"), std::string::npos) << few.why;
+    p.k.dtype = p.v.dtype = DType::kBFloat16;
+    const Explanation pages = explain_decode(p, hopper());
+    EXPECT_EQ(pages.kernel, "wgmma_bf16_d128_r8");
+    EXPECT_NE(pages.why.find("multiple of 64"), std::string::npos) << pages.why;
+    p.page_size = 16;
+    EXPECT_EQ(explain_decode(p, hopper()).why.find("multiple of 64"), std::string::npos);
+    p.page_size = 64;
+    p.k.dtype = p.v.dtype = DType::kFloat8E4M3;
   }
   // Which depends on the batch.
   p.batch = 1;

@@ -71,8 +71,8 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
     plan.stages = v.stages;
     plan.rows_log2 = log2_of(v.rows);
     plan.tile_log2 = plan.unit_log2 = log2_of(wgmma_keys(v));
-    // One block of two warpgroups an SM: 16 splits of the most common problems, whose values its
-    // threads have in flight at once (8 rows, 1 x 8192: 18.2 us in one level, 20.8 in two; 32
+    // One block of two warpgroups an SM: 16 splits of the most common problems. Of 8 rows, its
+    // threads have all values in flight at once (1 x 8192: 18.2 us in one level, 20.8 in two; 32
     // rows 22.1 both ways).
     if (v.groups > 1 && v.order == WgmmaOrder::kKeysFirst) plan.one_level_splits = 16;
     blocks_per_sm = v.blocks_per_sm;

@@ -122,7 +122,7 @@ struct WgmmaStorage {
     float by_warp[Traits::kSharedRows][Traits::kConsumerWarps];
     LocateStorage locate;
   };
-  // Of the other loading warps, which may still locate when the first has handed a work over.
+  // Of each warp that copies: one may still locate when another has handed a work over.
   std::conditional_t<Traits::kTma, char, LocateStorage[Traits::kTma ? 1 : Traits::kLoaders]>
       locates;
   // At a work's end, of each row: its reference, its sum, then what its values are multiplied by.
