@@ -55,24 +55,25 @@ if(PAGEDECODE_HOPPER)
   set(PAGEDECODE_CUDA_HOPPER_SOURCES
     src/cuda/decode_wgmma/instances/bf16_d128_r128.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r16.cu
-    src/cuda/decode_wgmma/instances/bf16_d128_r16_boxes.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r16_copies.cu
+    src/cuda/decode_wgmma/instances/bf16_d128_r16_few.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r32.cu
-    src/cuda/decode_wgmma/instances/bf16_d128_r32_boxes.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r32_copies.cu
+    src/cuda/decode_wgmma/instances/bf16_d128_r32_few.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r64.cu
-    src/cuda/decode_wgmma/instances/bf16_d128_r64_boxes.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r64_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r8.cu
-    src/cuda/decode_wgmma/instances/bf16_d128_r8_boxes.cu
+    src/cuda/decode_wgmma/instances/bf16_d128_r8_few.cu
     src/cuda/decode_wgmma/instances/bf16_d256_r128.cu
     src/cuda/decode_wgmma/instances/bf16_d256_r16.cu
     src/cuda/decode_wgmma/instances/bf16_d256_r32.cu
     src/cuda/decode_wgmma/instances/bf16_d256_r32_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d256_r64.cu
     src/cuda/decode_wgmma/instances/bf16_d64_r16.cu
+    src/cuda/decode_wgmma/instances/bf16_d64_r16_few.cu
     src/cuda/decode_wgmma/instances/bf16_d64_r32.cu
     src/cuda/decode_wgmma/instances/bf16_d64_r32_copies.cu
+    src/cuda/decode_wgmma/instances/bf16_d64_r32_few.cu
     src/cuda/decode_wgmma/instances/bf16_d64_r64.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r16_copies.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r32.cu
@@ -86,6 +87,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bytes_d64_r32.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r32_copies.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r16.cu
+    src/cuda/decode_wgmma/instances/e4m3_d128_r16_few.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r32.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r32_few.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r64.cu
@@ -93,9 +95,8 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/e4m3_d128_r8_few.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r128.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r16.cu
-    src/cuda/decode_wgmma/instances/fp16_d128_r16_boxes.cu
+    src/cuda/decode_wgmma/instances/fp16_d128_r16_few.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64.cu
-    src/cuda/decode_wgmma/instances/fp16_d128_r64_boxes.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64_copies.cu
     src/cuda/decode_wgmma/instances/fp16_d256_r128.cu
     src/cuda/decode_wgmma/instances/fp16_d256_r16.cu

@@ -19,6 +19,7 @@ REPEATS = 50
 LONG = ((1, 3000), (4, 900), (0, 3), (1, 0), (3, 40))  # many splits, in two levels of merges
 STEPS = ((1, 2000), (1, 700), (1, 17), (1, 1300))
 MANY = tuple((i % 3, i * 37 % 90) for i in range(300))  # so many that whole blocks locate
+CROWD = tuple((1 + i % 2, i * i * 37 % 2500) for i in range(70))  # more items than blocks
 WIDE = ((9, 1200), (16, 33), (2, 500))
 SHAPES = {
     "d64": dict(lens=LONG),
@@ -47,6 +48,10 @@ SHAPES = {
     ),
     "page-64-e4m3-8-rows": dict(lens=STEPS, head_dim=128, heads=(2, 8), k_dtype=E4M3, page=64),
     "page-64-e4m3-32-rows": dict(lens=LONG, head_dim=128, heads=(2, 8), k_dtype=E4M3, page=64),
+    "crowd": dict(lens=CROWD, head_dim=128, heads=(2, 4), q_dtype=BF16),
+    "crowd-page-64": dict(lens=CROWD, head_dim=128, heads=(2, 16), q_dtype=BF16, page=64),
+    "crowd-d64": dict(lens=CROWD, heads=(2, 8), q_dtype=BF16),
+    "crowd-e4m3": dict(lens=CROWD, head_dim=128, heads=(2, 8), k_dtype=E4M3, q_dtype=BF16),
     "e4m3-many": dict(lens=MANY, head_dim=128, heads=(2, 8), k_dtype=E4M3, q_dtype=BF16),
     "e4m3-64-rows": dict(lens=WIDE, head_dim=128, heads=(2, 4), k_dtype=E4M3, q_dtype=BF16),
     "e4m3-page-1-64-rows": dict(lens=WIDE, head_dim=128, page=1, heads=(2, 4), k_dtype=E4M3),
@@ -97,7 +102,7 @@ def test_replays_of_graphs_give_the_same_bits(kernel):
 
     import pagedecode
 
-    names = ("d128-32-rows", "d64", "splits-7", "e4m3-8-rows", "invariant", "d128-many")
+    names = ("d128-32-rows", "d64", "splits-7", "e4m3-8-rows", "invariant", "d128-many", "crowd")
     calls = []
     for name in names:
         args = make_case(np.random.default_rng(62), hint=True, **SHAPES[name])

@@ -465,7 +465,7 @@ TEST_F(Decode, EveryKernelOnce) {
         for (int d : {64, 128, 256}) {
           for (int rows : {1, 3, 5, 12, 30}) {
             for (int form = 0; form < 12; ++form) {
-              // Pages of 1: wgmma's kernels without TMA; of 64: those of one loading warp an SM.
+              // Pages of 1: wgmma's kernels without TMA; of 64: a box or two of a tile.
               if (form >= 4 && *kernel != '\0') continue;
               const bool softcap = form % 2;
               CaseSpec s = base(std::string(kernel) + " d" + std::to_string(d) + " rows " +
@@ -478,8 +478,8 @@ TEST_F(Decode, EveryKernelOnce) {
               s.k = s.v = cache == DType::kBFloat16 ? q : cache;
               if (cache == DType::kFloat32) s.k = q, s.v = DType::kFloat8E4M3;  // two kinds
               s.softcap = softcap ? 5.0f : 0.0f;
-              s.num_splits = form / 2 % 2;    // one: a block walks the ring of its stages round
-              s.batch_invariant = form == 0;  // kernels for few items are not for this
+              s.num_splits = form / 2 % 2;        // one: a block walks the ring of its stages round
+              s.batch_invariant = form % 8 == 0;  // kernels for few items are not for this
               s.m = {1, 0, rows};
               s.n = {140, 3, 900};
               DecodeCase c(s);

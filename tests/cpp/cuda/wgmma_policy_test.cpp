@@ -58,34 +58,32 @@ TEST(WgmmaPolicy, FewestRowsThatHoldTheTile) {
 }
 
 TEST(WgmmaPolicy, FewItemsHaveKernelsOfTheirOwn) {
+  DecodeProblem bf16 = problem(DType::kBFloat16, DType::kBFloat16);
   DecodeProblem p = problem(DType::kBFloat16, DType::kFloat8E4M3);
   for (int batch : {1, 16}) {  // 8 KV heads, 132 blocks
-    p.batch = batch;
+    p.batch = bf16.batch = batch;
     EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8_few");
-    EXPECT_EQ(name_for(p, 9), "e4m3_d128_r16");
+    EXPECT_EQ(name_for(p, 9), "e4m3_d128_r16_few");
     EXPECT_EQ(name_for(p, 32), "e4m3_d128_r32_few");
+    EXPECT_EQ(name_for(bf16, 8), "bf16_d128_r8_few");
+    EXPECT_EQ(name_for(bf16, 32), "bf16_d128_r32_few");
+    EXPECT_EQ(name_for(bf16, 33), "bf16_d128_r64");
   }
-  p.page_size = 16;
-  EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8");
-  p.page_size = 64;
-  p.batch = 17;
+  p.batch = bf16.batch = 17;
   EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8");
   EXPECT_EQ(name_for(p, 32), "e4m3_d128_r32");
-  p.batch = p.total_q = p.max_q = 1;
+  EXPECT_EQ(name_for(bf16, 8), "bf16_d128_r8");
+  p.total_q = p.max_q = 1;
   p.num_q_heads = 64;
   p.pages.width = 10;
   if (wgmma_is_built()) {
+    const Explanation many = explain_decode(p, hopper());
+    EXPECT_EQ(many.kernel, "wgmma_e4m3_d128_r8");
+    EXPECT_EQ(many.why.find("one item"), std::string::npos) << many.why;
+    p.batch = 1;
     const Explanation few = explain_decode(p, hopper());
     EXPECT_EQ(few.kernel, "wgmma_e4m3_d128_r8_few");
     EXPECT_NE(few.why.find("one item"), std::string::npos) << few.why;
-    p.k.dtype = p.v.dtype = DType::kBFloat16;
-    const Explanation pages = explain_decode(p, hopper());
-    EXPECT_EQ(pages.kernel, "wgmma_bf16_d128_r8");
-    EXPECT_NE(pages.why.find("multiple of 64"), std::string::npos) << pages.why;
-    p.page_size = 16;
-    EXPECT_EQ(explain_decode(p, hopper()).why.find("multiple of 64"), std::string::npos);
-    p.page_size = 64;
-    p.k.dtype = p.v.dtype = DType::kFloat8E4M3;
   }
   // Which depends on the batch.
   p.batch = 1;
@@ -126,8 +124,8 @@ TEST(WgmmaPolicy, PagesThatHoldNoBoxGoByCopies) {
   DecodeProblem p = problem(DType::kBFloat16, DType::kBFloat16);
   for (int page : {8, 16, 24, 32, 64, 128, 1000}) {
     p.page_size = page;
-    EXPECT_EQ(name_for(p, 8), page % 64 == 0 ? "bf16_d128_r8" : "bf16_d128_r8_boxes") << page;
-    EXPECT_EQ(name_for(p, 33), page % 64 == 0 ? "bf16_d128_r64" : "bf16_d128_r64_boxes") << page;
+    EXPECT_EQ(name_for(p, 8), "bf16_d128_r8") << page;
+    EXPECT_EQ(name_for(p, 33), "bf16_d128_r64") << page;
   }
   for (int page : {1, 2, 4, 20}) {
     p.page_size = page;
@@ -191,11 +189,11 @@ TEST(WgmmaPolicy, NoVariantOfTheTableIsUnreachable) {
 // phase has the same parity again.
 TEST(WgmmaPolicy, TilesOnTheirWayAreFewerThanPlacesForThem) {
   for (const WgmmaVariant& v : kWgmmaVariants) {
-    EXPECT_GE(wgmma_flight(v), 2) << v.name;
-    EXPECT_LT(wgmma_flight(v), 2 * v.stages) << v.name;
-    const int bytes = wgmma_keys(v) * v.head_dim * (v.cache == CacheKind::kSame ? 2 : 1);
+    EXPECT_GE(wgmma_flight(v), 1) << v.name;
+    EXPECT_LT(wgmma_flight(v), v.stages) << v.name;
+    const int bytes = 2 * wgmma_keys(v) * v.head_dim * (v.cache == CacheKind::kSame ? 2 : 1);
     const int of_an_sm = wgmma_flight(v) * v.blocks_per_sm * bytes;
-    EXPECT_TRUE(of_an_sm <= 65536 || wgmma_flight(v) == 2) << v.name << ": " << of_an_sm;
+    EXPECT_TRUE(of_an_sm <= 65536 || wgmma_flight(v) <= 2) << v.name << ": " << of_an_sm;
   }
 }
 

@@ -164,14 +164,15 @@ __global__ void __launch_bounds__((kWarps + 1) * 32, Traits::kVariant.blocks_per
   const int head_lane = blockIdx.x % plan.heads;
   const int chunk = blockIdx.x / plan.heads;
   const BlockState<Traits> b{p, plan, smem};
-  auto& locate = *reinterpret_cast<LocateStorage*>(smem);
   ChunkStart start;
   const bool alone = p.batch <= kWarpLocates;
   if (threadIdx.x == 0) b.init_barriers();
   __syncthreads();
-  if (!alone) start = locate_chunk<BlockScope>(p, plan, chunk, locate);
+  if (!alone)
+    start = locate_chunk(p, plan, chunk, *reinterpret_cast<LocateStorage<BlockScope>*>(smem));
   if (threadIdx.x / 32 == kWarps) {
-    if (alone) start = locate_chunk<WarpScope>(p, plan, chunk, locate);
+    if (alone)
+      start = locate_chunk(p, plan, chunk, *reinterpret_cast<LocateStorage<WarpScope>*>(smem));
     Loader<Traits> loader(b);
 #pragma unroll 1
     for (int head = head_lane; head < p.num_kv_heads; head += plan.heads) {

@@ -125,19 +125,6 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   return d;
 }
 
-// Why a call has a kernel that is not for all.
-const char* use_of(const WgmmaVariant& v) {
-  switch (v.use) {
-    case WgmmaUse::kPagesOf64:
-      return "; pages of a multiple of 64 tokens";
-    case WgmmaUse::kFewItems:
-      return "; pages of a multiple of 64 tokens, at most one item (sequence, row tile, KV head) a "
-             "block";
-    default:
-      return "";
-  }
-}
-
 std::string name(DType t) { return name_of(t); }
 
 std::size_t bytes_of(const Decision& d) {
@@ -229,7 +216,9 @@ Explanation explain_decode(const DecodeProblem& p, const DeviceInfo& device) {
           " caches; " + std::to_string(d.plan.chunks * d.plan.heads) + " blocks, " +
           std::to_string(d.plan.stages) + " stages";
   if (d.wgmma.variant >= 0) {
-    e.why += use_of(kWgmmaVariants[d.wgmma.variant]);
+    if (kWgmmaVariants[d.wgmma.variant].use == WgmmaUse::kFewItems) {
+      e.why += "; at most one item (sequence, row tile, KV head) a block";
+    }
   } else if (device.cc_major == 9) {
     e.why += std::string("; ") + d.wgmma.why_not;
   }

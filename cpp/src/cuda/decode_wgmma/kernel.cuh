@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
   if (threadIdx.x == 0) {
     for (int i = 0; i < Traits::kStages; ++i) {
       // By TMA one lane arrives; else all do, and one more of each warp has told of bad pages.
-      shared.full_k[i].init(Traits::kTma ? 1 : Traits::kLoaders / 2 * 33);
-      shared.full_v[i].init(Traits::kTma ? 1 : Traits::kLoaders / 2 * 32);
+      shared.full_k[i].init(Traits::kShares * (Traits::kTma ? 1 : 33));
+      shared.full_v[i].init(Traits::kShares * (Traits::kTma ? 1 : 32));
       shared.empty_k[i].init(Traits::kConsumerWarps * kWarpArrivals);
       shared.empty_v[i].init(Traits::kConsumerWarps * kWarpArrivals);
     }
@@ -86,20 +86,15 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
   __syncthreads();
   ChunkStart start;
   const bool alone = p.batch <= kWarpLocates;
-  if (!alone) start = locate_chunk<BlockScope>(p, plan, chunk, shared.locate);
+  if (!alone) start = locate_chunk(p, plan, chunk, shared.locate);
   if (threadIdx.x >= Traits::kConsumers) {
     const bool first = threadIdx.x / 32 == Traits::kConsumerWarps;
-    if (alone && threadIdx.x < Traits::kConsumers + Traits::kLoaders * 32) {
-      if constexpr (Traits::kTma) {
-        start = locate_chunk<WarpScope>(p, plan, chunk, shared.locate);
-      } else {
-        start = locate_chunk<WarpScope>(p, plan, chunk,
-                                        shared.locates[threadIdx.x / 32 - Traits::kConsumerWarps]);
-      }
+    if (alone) {
+      start =
+          locate_chunk(p, plan, chunk, shared.locates[threadIdx.x / 32 - Traits::kConsumerWarps]);
     }
     if constexpr (Traits::kMovesRegisters) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Traits::kLoaderRegisters));
-      if (threadIdx.x >= Traits::kConsumers + Traits::kLoaders * 32) return;
     }
     WgmmaLoader<Traits> loader(p, plan, k, v, shared);
 #pragma unroll 1

@@ -1,13 +1,13 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
-// The loading warp: walks the block's works and has K and V of each tile brought, as far ahead as
-// the stages go, over the ends of works.
+// The loading warps: each walks the block's works and has its share of K, of V, or of both, brought
+// for each tile, as far ahead as the stages go, over the ends of works. The first hands the works
+// to the consumers.
 //   pages of a multiple of kTmaTokens: by TMA, box by box through the page table. Lane i holds the
 //     page of box i of the next 32; those after are read before they are needed. A box with no key
 //     of the work, or whose page id is out of the pool, is asked for outside the tensor: TMA fills
 //     it with zeros and reads nothing.
-//   other pages: by cp.async, row by row (load_rows.cuh), to the same places; several loading warps
-//     walk the same works, half of them for K, half for V, each with its rows of every tile.
+//   other pages: by cp.async, row by row (load_rows.cuh), to the same places.
 #pragma once
 
 #include <cuda.h>
@@ -44,13 +44,10 @@ class WgmmaLoader {
       w.head = head;
       if constexpr (Traits::kTma) {
         load_boxes_of(w, works);
+      } else if (warp_ < Traits::kShares) {
+        copy_rows_of<true>(w, works);
       } else {
-        if (warp_ == 0) works.find_splits(w);
-        if (warp_ < Traits::kLoaders / 2) {
-          copy_rows_of<true>(w, works.first_page());
-        } else {
-          copy_rows_of<false>(w, works.first_page());
-        }
+        copy_rows_of<false>(w, works);
       }
     }
   }
@@ -106,10 +103,12 @@ class WgmmaLoader {
     int box = w.begin >> kTileLog2 << boxes_log2;
     int tiles = tiles_of(w);
     Box next = read_box(w, first_page, box + lane());
-    // While page ids are on their way.
-    works.find_splits(w);
-    hand_over(w);
-    prefetch_q(p_, plan_, w, w.head);
+    if (warp_ == 0) {
+      // While page ids are on their way.
+      works.find_splits(w);
+      hand_over(w);
+      prefetch_q(p_, plan_, w, w.head);
+    }
 #pragma unroll 1
     while (tiles > 0) {
       const bool in_pool = next.token >= 0 && next.page >= 0 && next.page < p_.pages.num_pages;
@@ -127,69 +126,85 @@ class WgmmaLoader {
     }
   }
 
-  // The tile whose first box lane `from` holds.
+  // This warp's share of the tile whose first box lane `from` holds.
   __device__ __forceinline__ void load_tile(int head, int from, std::uint32_t bad, int page,
                                             int token) {
-    const int stage = ring_.stage;
     const int boxes = Traits::kTileKeys >> box_log2_;
-    std::uint64_t bad_keys[Traits::kKeyWords] = {};
+    if constexpr (Traits::kLoaders == 1) {
+      load_matrix(false, head, from, 0, boxes, bad, page, token);
+      load_matrix(true, head, from, 0, boxes, bad, page, token);
+    } else {
+      // A single box is the first warp's.
+      const int share = warp_ % Traits::kShares;
+      const int count = boxes >= Traits::kShares ? boxes / Traits::kShares : share == 0;
+      load_matrix(warp_ >= Traits::kShares, head, from, count * share, count, bad, page, token);
+    }
+    ring_.advance(Traits::kStages);
+    if (asked_ < kFlight) {
+      ++asked_;
+    } else {
+      landed_.advance(Traits::kStages);
+    }
+  }
+
+  // `count` boxes of K, or V, from the tile's box `first` on.
+  __device__ __forceinline__ void load_matrix(bool values, int head, int from, int first, int count,
+                                              std::uint32_t bad, int page, int token) {
+    throttle(values);
+    const int stage = ring_.stage;
+    (values ? shared_.empty_v : shared_.empty_k)[stage].wait(ring_.parity ^ 1);
+    test_delay();
+    if (!values && warp_ == 0) tell_bad_keys(stage, bad);
+    load_boxes(values ? v_ : k_, shared_.kv[stage][values],
+               (values ? shared_.full_v : shared_.full_k)[stage], head, from, first, count, page,
+               token);
+  }
+
+  // Which keys of a tile lie in pages out of the pool: bit i of `bad` is box i.
+  __device__ __forceinline__ void tell_bad_keys(int stage, std::uint32_t bad) {
+    const int boxes = Traits::kTileKeys >> box_log2_;
+    std::uint64_t keys[Traits::kKeyWords] = {};
     if (bad & ((2u << (boxes - 1)) - 1)) {
 #pragma unroll
       for (int word = 0; word < Traits::kKeyWords; ++word) {
 #pragma unroll 1
         for (int i = 0; i < 64; ++i) {
-          bad_keys[word] |= static_cast<std::uint64_t>(bad >> ((word * 64 + i) >> box_log2_) & 1)
-                            << i;
+          keys[word] |= static_cast<std::uint64_t>(bad >> ((word * 64 + i) >> box_log2_) & 1) << i;
         }
       }
     }
-    throttle();
-    shared_.empty_k[stage].wait(ring_.parity ^ 1);
-    test_delay();
-    if (lane() == 0) {
+    if (lane() != 0) return;
 #pragma unroll
-      for (int i = 0; i < Traits::kKeyWords; ++i) shared_.bad[stage][i] = bad_keys[i];
-      expect(shared_.full_k[stage]);
-    }
-    load_boxes(k_, shared_.kv[stage][0], shared_.full_k[stage], head, from, boxes, page, token);
-    throttle();
-    shared_.empty_v[stage].wait(ring_.parity ^ 1);
-    if (lane() == 0) expect(shared_.full_v[stage]);
-    load_boxes(v_, shared_.kv[stage][1], shared_.full_v[stage], head, from, boxes, page, token);
-    ring_.advance(Traits::kStages);
+    for (int i = 0; i < Traits::kKeyWords; ++i) shared_.bad[stage][i] = keys[i];
   }
 
-  // At most kFlight tiles of K or V are on their way; the stages hold what has landed, for the
-  // times when consumers pause. More on the way is not more bandwidth, but longer queues: in them,
-  // SMs whose GPC has fewer of them get more, and end up to a quarter earlier than the last.
-  __device__ __forceinline__ void throttle() {
-    if (asked_ < kFlight) {
-      ++asked_;
-      return;
-    }
-    (landed_v_ ? shared_.full_v : shared_.full_k)[landed_.stage].wait(landed_.parity);
-    if (landed_v_) landed_.advance(Traits::kStages);
-    landed_v_ = !landed_v_;
-  }
-
-  __device__ __forceinline__ static void expect(Barrier& full) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full.address()),
-                 "r"(Traits::kTileBytes)
-                 : "memory");
+  // At most kFlight tiles of K, and of V, are on their way; the stages hold what has landed, for
+  // the times when consumers pause. More on the way is not more bandwidth, but longer queues: in
+  // them, SMs whose GPC has fewer of them get more, and end up to a quarter earlier than the last.
+  __device__ __forceinline__ void throttle(bool values) {
+    if (asked_ < kFlight) return;
+    (values ? shared_.full_v : shared_.full_k)[landed_.stage].wait(landed_.parity);
   }
 
   // By 4 or 2 at a time: a turn of this loop takes about 280 clocks, from the shuffles to the last
   // request (1-byte caches with boxes of 8 tokens one at a time: 1.75 x the ceiling).
   __device__ __forceinline__ void load_boxes(const CUtensorMap& map, std::uint8_t* to,
-                                             Barrier& full, int head, int from, int boxes, int page,
-                                             int token) {
-    if (boxes == 1) {
-      request<1>(map, to, full, head, from, 0, page, token);
-    } else if (boxes == 2) {
-      request<2>(map, to, full, head, from, 0, page, token);
+                                             Barrier& full, int head, int from, int first,
+                                             int count, int page, int token) {
+    if (lane() == 0) {
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full.address()),
+                   "r"(count * (Traits::kTileBytes >> kTileLog2) << box_log2_)
+                   : "memory");
+    }
+    if (count == 1) {
+      request<1>(map, to, full, head, from, first, page, token);
+    } else if (count == 2) {
+      request<2>(map, to, full, head, from, first, page, token);
     } else {
 #pragma unroll 1
-      for (int i = 0; i < boxes; i += 4) request<4>(map, to, full, head, from, i, page, token);
+      for (int i = first; i < first + count; i += 4) {
+        request<4>(map, to, full, head, from, i, page, token);
+      }
     }
     __syncwarp();
   }
@@ -223,12 +238,13 @@ class WgmmaLoader {
   // A warp's rows of K, or V, of a work. With K go which of its keys are bad, and, by the first
   // warp, the work itself.
   template <bool kKeys>
-  __device__ __forceinline__ void copy_rows_of(const Work& w, std::int64_t first_page) {
+  __device__ __forceinline__ void copy_rows_of(Work& w, const WorkIterator& works) {
     auto& empty = kKeys ? shared_.empty_k : shared_.empty_v;
     auto& full = kKeys ? shared_.full_k : shared_.full_v;
-    const int row0 = warp_ % (Traits::kLoaders / 2) * Traits::kLoaderRows;
-    RowPagesAhead<Traits> pages(p_, w, first_page, row0);
+    const int row0 = warp_ % Traits::kShares * Traits::kLoaderRows;
+    RowPagesAhead<Traits> pages(p_, w, works.first_page(), row0);
     if (warp_ == 0) {
+      works.find_splits(w);
       hand_over(w);
       prefetch_q(p_, plan_, w, w.head);
     }
@@ -264,9 +280,8 @@ class WgmmaLoader {
   std::uint64_t hint_;
   RingPosition ring_;
   RingPosition works_;
-  int asked_ = 0;        // up to kFlight
-  RingPosition landed_;  // the next tile to land that is waited for
-  bool landed_v_ = false;
+  int asked_ = 0;        // tiles, up to kFlight
+  RingPosition landed_;  // the tile that is kFlight back
 };
 
 }  // namespace pagedecode::cuda

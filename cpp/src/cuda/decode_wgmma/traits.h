@@ -50,24 +50,33 @@ struct WgmmaTraits {
   static constexpr int kConsumerWarps = kGroups * 4;
   // Several warpgroups take registers from the loading warps, which must be a warpgroup for that.
   static constexpr bool kMovesRegisters = kGroups > 1;
-  // Warps that load: one for TMA; by copies, which take a warp 84 clocks each, as many for K as for
-  // V. 64 rows, or head dims of 256, of 1-byte caches need the registers more than the loads.
-  static constexpr bool kFewLoaders = kBytes && (kVariant.rows > 32 || kVariant.head_dim > 128);
-  static constexpr int kLoaders = kTma                          ? 1
-                                  : kGroups > 1 && !kFewLoaders ? 8
-                                  : kVariant.blocks_per_sm == 1 ? 4
-                                                                : 2;
-  static constexpr int kThreads =
-      kConsumers + (kMovesRegisters && kLoaders < 4 ? 128 : kLoaders * 32);
-  static constexpr int kLoaderRegisters = kTma ? 72 : 80;  // with 8 fewer they spill
+  // Warps that load, half of them K, half V: one warp cannot ask for small boxes fast enough for an
+  // SM (pages of 16, 64 x 8192 keys, 8 and 32 rows of bf16: 563 and 589 us; 490 and 497 with four).
+  // With three blocks an SM more than one would cost registers; with two a second costs none. A
+  // copy takes a warp 84 clocks, so there are up to eight; 64 rows, or head dims of 256, of 1-byte
+  // caches need the registers more than the loads.
+  static constexpr bool kFewLoaders =
+      kTma || kGroups == 1 || (kBytes && (kVariant.rows > 32 || kVariant.head_dim > 128));
+  static constexpr int kLoaders = kVariant.blocks_per_sm == 3   ? 1
+                                  : kVariant.blocks_per_sm == 2 ? 2
+                                  : kFewLoaders                 ? 4
+                                                                : 8;
+  static_assert(kTma || kVariant.blocks_per_sm == 1);
+  // Those of K, or V, each with some rows of every tile.
+  static constexpr int kShares = kLoaders > 1 ? kLoaders / 2 : 1;
+  static constexpr int kThreads = kConsumers + kLoaders * 32;
+  // With 8 fewer they spill, which rows first of D 256 would rather have than fewer of its own.
+  static constexpr int kLoaderRegisters = kRowsFirst && kVariant.head_dim > 128 ? 72
+                                          : kLoaders == 8                       ? 80
+                                                                                : 88;
   static constexpr int kConsumerRegisters =
       kMovesRegisters
           ? consumer_registers(kThreads, kVariant.blocks_per_sm, kConsumers, kLoaderRegisters)
           : launch_registers(kThreads, kVariant.blocks_per_sm);
   static constexpr int kTileKeys = wgmma_keys(kVariant);
   static constexpr int kTileLog2 = log2_of(kTileKeys);
-  static constexpr int kKeyWords = kTileKeys / 64;  // of a bit for each key
-  static constexpr int kLoaderRows = kTma ? kTileKeys : kTileKeys / (kLoaders / 2);  // of a warp
+  static constexpr int kKeyWords = kTileKeys / 64;         // of a bit for each key
+  static constexpr int kLoaderRows = kTileKeys / kShares;  // of a tile, of a warp
   static constexpr int kHeadDim = kVariant.head_dim;
   static constexpr int kBlocks = kHeadDim / 64;
   static constexpr int kDimGroups = kGroups < kBlocks ? kGroups : kBlocks;  // that share out D
@@ -120,11 +129,10 @@ struct WgmmaStorage {
   union {
     // Largest logits, or sums, of each warp's keys.
     float by_warp[Traits::kSharedRows][Traits::kConsumerWarps];
-    LocateStorage locate;
+    LocateStorage<BlockScope> locate;
   };
-  // Of each warp that copies: one may still locate when another has handed a work over.
-  std::conditional_t<Traits::kTma, char, LocateStorage[Traits::kTma ? 1 : Traits::kLoaders]>
-      locates;
+  // Of each warp that loads: one may still locate when another has handed a work over.
+  LocateStorage<WarpScope> locates[Traits::kLoaders];
   // At a work's end, of each row: its reference, its sum, then what its values are multiplied by.
   float ref[Traits::kSharedRows];
   float sum[Traits::kSharedRows];

@@ -28,13 +28,7 @@ enum class WgmmaOrder : std::uint8_t {
 // the one for fewer calls is taken.
 enum class WgmmaUse : std::uint8_t {
   kAlways,
-  // Pages of a multiple of 64 tokens. One loading warp of an SM cannot ask for smaller boxes fast
-  // enough: pages of 16, 4 x 131072 keys, 8 and 32 rows of bf16: 609 and 706 us (of 64: 495 and
-  // 501; two blocks with a loading warp each: 508 and 517); e4m3 409 and 442 (257 and 285; 271 and
-  // 321). Kernels of more rows have one, too: 128 rows of bf16 922 (585), of e4m3 924 (751);
-  // nothing else was tried there.
-  kPagesOf64,
-  kFewItems,  // the same, with no more items (sequence, row tile, KV head) than blocks
+  kFewItems,  // no more items (sequence, row tile, KV head) than blocks
 };
 
 struct WgmmaVariant {
@@ -46,7 +40,7 @@ struct WgmmaVariant {
   int rows;           // query rows (m x group) of a tile: N of the products, or M
   int groups;         // consuming warpgroups of a block, for 64 keys or 64 rows each
   int stages;         // of a tile of K and V
-  int blocks_per_sm;  // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 216
+  int blocks_per_sm;  // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 208
   WgmmaUse use = WgmmaUse::kAlways;
   WgmmaOrder order = WgmmaOrder::kKeysFirst;
 };
@@ -57,11 +51,7 @@ constexpr int wgmma_keys(const WgmmaVariant& v) {
 }
 inline constexpr int kWgmmaWorks = 4;  // ring of Work
 
-// Boxes of 8 tokens or more: 8 rows are what the swizzle repeats over. Pages of 8, 64 x 8192 keys:
-// 1.10 and 1.19 of the ceiling for 8 and 32 rows of bf16, 1.29 and 1.79 of e4m3 (pages of 64: 1.04,
-// 1.07, 1.21, 1.41; generic 2.55, 2.63, 2.84, 3.07); by copies of four loading warps an SM 1.11,
-// 1.37, 1.58, 1.77. Eight loading warps, as there are now, were not timed there: pages of 1 do
-// better with them than pages of 8 by boxes.
+// Boxes of 8 tokens or more: 8 rows are what the swizzle repeats over.
 inline constexpr int kTmaTokens = 8;
 
 // Bytes of a row of K or V that lie together in shared memory: what a TMA box holds of a token.
@@ -75,41 +65,38 @@ inline constexpr auto kTma = WgmmaLoad::kTma;
 inline constexpr auto kCopies = WgmmaLoad::kCopies;
 inline constexpr auto kRowsFirst = WgmmaOrder::kRowsFirst;
 inline constexpr auto kAlways = WgmmaUse::kAlways;
-inline constexpr auto kPagesOf64 = WgmmaUse::kPagesOf64;
 inline constexpr auto kFewItems = WgmmaUse::kFewItems;
 
 inline constexpr WgmmaVariant kWgmmaVariants[] = {
-    // 16-bit caches: two warpgroups that share tiles of 128 keys, one block an SM. Half as many
-    // splits to merge as with two blocks of one warpgroup, and registers for 64 rows; 192 KB of
-    // stages hide the ends of works. 16 x 4096, 64 x 8192, skewed, 8 rows: 65.7, 481, 250 us (two
-    // blocks: 69.1, 482, 247); 32 rows: 68.4, 487, 256 (about 74, 490, 251). 16 x 8192, 64 rows:
-    // 131 (153).
-    {"bf16_d128_r8", kBf16, CacheKind::kSame, kTma, 128, 8, 2, 3, 1, kPagesOf64},
-    {"bf16_d128_r16", kBf16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1, kPagesOf64},
-    {"bf16_d128_r32", kBf16, CacheKind::kSame, kTma, 128, 32, 2, 3, 1, kPagesOf64},
-    {"bf16_d128_r64", kBf16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1, kPagesOf64},
-    {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1, kPagesOf64},
-    {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1, kPagesOf64},
-    // Other pages: two blocks of one warpgroup. 64 rows: rows first (16 x 8192, in pages of 64, 138
-    // us; keys first 152).
-    {"bf16_d128_r8_boxes", kBf16, CacheKind::kSame, kTma, 128, 8, 1, 3, 2},
-    {"bf16_d128_r16_boxes", kBf16, CacheKind::kSame, kTma, 128, 16, 1, 3, 2},
-    {"bf16_d128_r32_boxes", kBf16, CacheKind::kSame, kTma, 128, 32, 1, 2, 2},
-    {"bf16_d128_r64_boxes", kBf16, CacheKind::kSame, kTma, 128, 64, 1, 3, 2, kAlways, kRowsFirst},
-    {"fp16_d128_r16_boxes", kFp16, CacheKind::kSame, kTma, 128, 16, 1, 3, 2},
-    {"fp16_d128_r64_boxes", kFp16, CacheKind::kSame, kTma, 128, 64, 1, 3, 2, kAlways, kRowsFirst},
+    // Two blocks of one warpgroup: one works while the other begins or ends a work. `_few`: two
+    // warpgroups of one block share tiles of 128 keys, which makes half as many splits to merge: 1
+    // x 8192, 16 x 4096, 64 x 8192 keys, 8 rows of bf16: 17.8, 67.0, 491 us (two blocks: 19.6,
+    // 69.9, 488); 32 rows: 21.9, 70.2, 504 (23.3, 72.1, 492).
+    {"bf16_d128_r8", kBf16, CacheKind::kSame, kTma, 128, 8, 1, 3, 2},
+    {"bf16_d128_r16", kBf16, CacheKind::kSame, kTma, 128, 16, 1, 3, 2},
+    {"bf16_d128_r32", kBf16, CacheKind::kSame, kTma, 128, 32, 1, 2, 2},
+    {"bf16_d128_r8_few", kBf16, CacheKind::kSame, kTma, 128, 8, 2, 3, 1, kFewItems},
+    {"bf16_d128_r16_few", kBf16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1, kFewItems},
+    {"bf16_d128_r32_few", kBf16, CacheKind::kSame, kTma, 128, 32, 2, 3, 1, kFewItems},
+    {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 1, 3, 2},
+    {"fp16_d128_r16_few", kFp16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1, kFewItems},
+    // Registers for 64 rows, and for 64 rows of 1-byte caches below: 16 x 8192 keys of bf16 130 us
+    // (two blocks of one warpgroup, rows first: 138).
+    {"bf16_d128_r64", kBf16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
+    {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
     // More than 64 rows read their keys once, two warpgroups with 64 rows each: 128 rows of 16 x
     // 8192 and of 64 x 8192 keys 138 and 586 us (1.18 and 1.24); two passes of 64: 261 and 1040.
     {"bf16_d128_r128", kBf16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAlways, kRowsFirst},
     {"fp16_d128_r128", kFp16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAlways, kRowsFirst},
-    // 1-byte caches keep the consumers busy: blocks of one warpgroup overlap the ends of their
-    // works (32 rows, 64 x 8192: 265 us; two warpgroups of a block: 291). Where there are no more
-    // items than blocks, fewer splits win (8 and 32 rows, 16 x 4096: 37.6 and 42.7 for 39.8 and
-    // 49.4; 1 x 8192: 15.1 and 19.7 for 16.6 and 22.2).
-    {"e4m3_d128_r8", kFp16, CacheKind::kE4M3, kTma, 128, 8, 1, 4, 3},
-    {"e4m3_d128_r16", kFp16, CacheKind::kE4M3, kTma, 128, 16, 1, 4, 3},
+    // 1-byte caches. 8 rows, 64 x 1024 and 64 x 8192 keys: 38.9 and 249 us (three blocks, of one
+    // loading warp each, as registers allow: 42.7 and 258; `_few`: 42.3 and 252); 1 x 8192 and 16 x
+    // 4096: 16.5 and 41.1 (`_few`: 14.7 and 38.6). 256 x 512 keys, 16 rows: 92.7 (three blocks:
+    // 82.7).
+    {"e4m3_d128_r8", kFp16, CacheKind::kE4M3, kTma, 128, 8, 1, 6, 2},
+    {"e4m3_d128_r16", kFp16, CacheKind::kE4M3, kTma, 128, 16, 1, 6, 2},
     {"e4m3_d128_r32", kFp16, CacheKind::kE4M3, kTma, 128, 32, 1, 5, 2},
     {"e4m3_d128_r8_few", kFp16, CacheKind::kE4M3, kTma, 128, 8, 2, 6, 1, kFewItems},
+    {"e4m3_d128_r16_few", kFp16, CacheKind::kE4M3, kTma, 128, 16, 2, 6, 1, kFewItems},
     {"e4m3_d128_r32_few", kFp16, CacheKind::kE4M3, kTma, 128, 32, 2, 6, 1, kFewItems},
     {"bytes_d128_r32", kFp16, CacheKind::kBytes, kTma, 128, 32, 1, 5, 2},
     // 64 rows in one pass, of which each key is converted once: 101 us for 16 x 8192; two passes of
@@ -117,14 +104,16 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"e4m3_d128_r64", kFp16, CacheKind::kE4M3, kTma, 128, 64, 2, 5, 1},
     {"bytes_d128_r64", kFp16, CacheKind::kBytes, kTma, 128, 64, 2, 5, 1},
 
-    // D 64, 64 x 8192 keys, times over the ceiling: 4 blocks an SM spill, 1.15 for 16 rows of bf16
-    // and 2.0 of e4m3; 3 blocks 1.08 and 1.67 (generic 1.14, 1.83). 16 x 8192, 64 rows: rows first
-    // 1.26, keys first 1.55, or 1.98 with 3 blocks (generic 1.88). 128 rows in two passes of 64
-    // 1.82, in one 1.86.
-    {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
-    {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 1, 3, 3},
+    // D 64. 32 rows of bf16, 16 x 4096, 64 x 1024, 64 x 8192 keys: 41.9, 40.6, 251 us (three
+    // blocks, of one loading warp each: 44.8, 45.4, 261; `_few`: 39.5, 47.1, 253). 1-byte: three
+    // blocks (16 rows, 64 x 8192: 165; two: 195). 16 x 8192, 64 rows of bf16: rows first 72, keys
+    // first 92; 128 rows in two passes of 64 104, in one 106.
+    {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 1, 6, 2},
+    {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 1, 6, 2},
+    {"bf16_d64_r16_few", kBf16, CacheKind::kSame, kTma, 64, 16, 2, 6, 1, kFewItems},
+    {"bf16_d64_r32_few", kBf16, CacheKind::kSame, kTma, 64, 32, 2, 6, 1, kFewItems},
     {"bf16_d64_r64", kBf16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, kAlways, kRowsFirst},
-    {"fp16_d64_r16", kFp16, CacheKind::kSame, kTma, 64, 16, 1, 4, 3},
+    {"fp16_d64_r16", kFp16, CacheKind::kSame, kTma, 64, 16, 1, 6, 2},
     {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, kAlways, kRowsFirst},
     {"bytes_d64_r16", kFp16, CacheKind::kBytes, kTma, 64, 16, 1, 8, 3},
     {"bytes_d64_r32", kFp16, CacheKind::kBytes, kTma, 64, 32, 1, 6, 3},
@@ -160,15 +149,18 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bytes_d256_r16_copies", kFp16, CacheKind::kBytes, kCopies, 256, 16, 2, 3, 1},
 };
 
-// Tiles of K or V that a block has on their way at a time: 64 KB an SM. D 128, 8 rows, two and
-// three blocks of one warpgroup: 16 x 4096 keys of bf16 take 70.6, 71.5, 71.8 us with 64, 96, 128
-// KB and 73.8 with all that the stages hold; of e4m3 41.2, 42.9, 45.1 and 48.4 with 48, 72, 96 KB
-// and all. 64 x 8192 keys do not care.
+// Tiles of K, and of V, that a block has on their way at a time: 64 KB an SM, but two of each where
+// the stages are more. More makes the queues longer: 16 x 4096 keys, 8 rows, two and three blocks
+// of one warpgroup, bf16 with 64, 96, 128 KB and with all that the stages hold: 70.6, 71.5, 71.8,
+// 73.8 us; e4m3 with 48, 72, 96 KB and all: 41.2, 42.9, 45.1, 48.4. One tile of each is too few
+// where a tile is asked for in small boxes: 64 x 8192 keys of bf16 in pages of 16 take 513 us, with
+// two 490.
 constexpr int wgmma_flight(const WgmmaVariant& v) {
   const int tile = wgmma_keys(v) * v.head_dim * (v.cache == CacheKind::kSame ? 2 : 1);
-  const int flight = 65536 / (v.blocks_per_sm * tile);
+  const int flight = 65536 / (v.blocks_per_sm * 2 * tile);
   // A tile that is one round of the stages back could not be waited for.
-  return flight < 2 ? 2 : flight < 2 * v.stages ? flight : 2 * v.stages - 1;
+  const int most = v.stages - 1;
+  return flight > most || most < 2 ? most : flight < 2 ? 2 : flight;
 }
 
 inline constexpr int kNumWgmmaVariants = sizeof(kWgmmaVariants) / sizeof(kWgmmaVariants[0]);
@@ -218,8 +210,6 @@ constexpr bool takes(const WgmmaVariant& v, DType q, CacheKind cache, WgmmaLoad 
 inline bool is_for(const WgmmaVariant& v, const DecodeProblem& p, const DeviceInfo& device,
                    std::int64_t rows) {
   if (v.use == WgmmaUse::kAlways) return true;
-  if (p.page_size % 64 != 0) return false;
-  if (v.use == WgmmaUse::kPagesOf64) return true;
   return !p.batch_invariant && p.batch * ((rows + v.rows - 1) / v.rows) * p.num_kv_heads <=
                                    std::int64_t{device.sm_count} * v.blocks_per_sm;
 }

@@ -14,11 +14,13 @@ inline constexpr int kWarpLocates = 256;  // sequences up to which one warp is e
 
 // The threads that locate together.
 struct WarpScope {
+  static constexpr bool kOneWarp = true;
   __device__ __forceinline__ static std::int32_t size() { return 32; }
   __device__ __forceinline__ static std::int32_t index() { return threadIdx.x % 32; }
   __device__ __forceinline__ static void sync() { __syncwarp(); }
 };
 struct BlockScope {
+  static constexpr bool kOneWarp = false;
   __device__ __forceinline__ static std::int32_t size() {
     return static_cast<std::int32_t>(blockDim.x);
   }
@@ -28,35 +30,40 @@ struct BlockScope {
   __device__ __forceinline__ static void sync() { __syncthreads(); }
 };
 
+// What they share, in shared memory.
+template <class Scope>
 struct LocateStorage {
-  std::int32_t warp_sums[32];
   std::int32_t total;
   std::int32_t seq;
   std::int32_t seq_begin;
+  std::int32_t warp_sums[Scope::kOneWarp ? 1 : 32];
 };
 
 // Inclusive scan over the scope's threads.
 template <class Scope>
-__device__ __forceinline__ std::int32_t inclusive_scan(std::int32_t x, LocateStorage& shared) {
+__device__ __forceinline__ std::int32_t inclusive_scan(std::int32_t x,
+                                                       LocateStorage<Scope>& shared) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) {
     const std::int32_t y = __shfl_up_sync(~0u, x, d);
     if (lane >= d) x += y;
   }
-  if (Scope::size() == 32) return x;
-  const int warp = threadIdx.x / 32;
-  if (lane == 31) shared.warp_sums[warp] = x;
-  Scope::sync();
+  if constexpr (!Scope::kOneWarp) {
+    const int warp = threadIdx.x / 32;
+    if (lane == 31) shared.warp_sums[warp] = x;
+    Scope::sync();
 #pragma unroll 1
-  for (int w = 0; w < warp; ++w) x += shared.warp_sums[w];
+    for (int w = 0; w < warp; ++w) x += shared.warp_sums[w];
+  }
   return x;
 }
 
 // Every thread of the scope calls it and gets the same answer. Ends with the scope's barrier.
 template <class Scope>
 __device__ __forceinline__ ChunkStart locate_chunk(const DecodeProblem& p, const Plan& plan,
-                                                   std::int32_t chunk, LocateStorage& shared) {
+                                                   std::int32_t chunk,
+                                                   LocateStorage<Scope>& shared) {
   const std::int32_t threads = Scope::size();
   const std::int32_t thread = Scope::index();
   ChunkStart start{};

@@ -2,5 +2,5 @@
 #include "cuda/decode_wgmma/launch_variant.cuh"
 
 template cudaError_t
-pagedecode::cuda::launch_wgmma_variant<pagedecode::cuda::find_wgmma_variant("fp16_d128_r16_boxes")>(
+pagedecode::cuda::launch_wgmma_variant<pagedecode::cuda::find_wgmma_variant("bf16_d128_r8_few")>(
     const DecodeProblem&, const Plan&, const DeviceInfo&);
