@@ -472,7 +472,7 @@ TEST_F(Decode, EveryKernelOnce) {
                                 std::to_string(rows) + " " + name_of(q) + " " + name_of(cache));
               s.head_dim = d;
               s.page_size = form >= 8 ? 64 : form >= 4 ? 1 : 16;
-              s.num_q_heads = form == 0 && rows == 12 ? 32 : 4;
+              s.num_q_heads = form % 8 == 0 && rows == 12 ? (form == 0 ? 32 : 12) : 4;
               s.num_kv_heads = 1;
               s.q = q;
               s.k = s.v = cache == DType::kBFloat16 ? q : cache;
