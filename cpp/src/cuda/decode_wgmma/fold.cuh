@@ -41,10 +41,9 @@ struct WgmmaFold : PartialStates {
   static constexpr int kGroup = kRows / 8 * kBlocks <= 8 ? kRows / 8 : 8 / kBlocks;
   static constexpr int kVectors = kGroup * kBlocks;
   static constexpr int kRound = 32;  // splits whose weights are found at a time
-  // Loads in flight: 64 registers' worth, or 32 where there are fewer.
-  static constexpr int kFlight =
-      Traits::kConsumerRegisters >= 200 || (Traits::kConsumerRegisters > 128 && kRows < 32) ? 16
-                                                                                            : 8;
+  // Registers for loads in flight, beside those of o and 90 others.
+  static constexpr int kSpare = Traits::kConsumerRegisters - kRows / 2 * kBlocks - 90;
+  static constexpr int kFlight = kSpare >= 64 ? 16 : 8;  // float4
   static constexpr int kBatch = kVectors >= kFlight ? 1 : kFlight / kVectors;
   static_assert(kRound * kRows * sizeof(SoftmaxState) <=
                 sizeof(WgmmaStorage<Traits>::q) + sizeof(WgmmaStorage<Traits>::p));
@@ -80,11 +79,10 @@ struct WgmmaFold : PartialStates {
     constexpr int kAllLanes = Traits::kConsumers / kRows;
     constexpr int kLanes = kAllLanes < 32 ? kAllLanes : 32;  // of a row
     const int thread = thread_index();
-    // Rows past the last take part in shuffles only.
-    const int row = thread / kLanes;
-    const bool real = kAllLanes <= 32 || row < kRows;
     auto* table = reinterpret_cast<float2*>(shared.q);  // [kRound][kRows]: (weight, sum)
-    float sum[kRows / 4];                               // of this thread's rows
+    // Of this thread's rows, of each split.
+    const auto* weights = reinterpret_cast<const float4*>(table + thread % 4 * 2);
+    float sum[kRows / 4];  // of this thread's rows
 #pragma unroll
     for (int i = 0; i < kRows / 4; ++i) sum[i] = 0.0f;
 #pragma unroll
@@ -92,61 +90,47 @@ struct WgmmaFold : PartialStates {
 #pragma unroll
       for (int h = 0; h < kBlocks; ++h) o[h][i] = 0.0f;
     }
+    // Splits after the first of an item lie evenly.
+    const std::int64_t apart = std::int64_t{slots.apart} * step * slot_floats;
+    const float* const slot0 = slot(first);
+    const float* const slot1 = count > 1 ? slot(first + step) : slot0;
     // The first splits travel while weights are found, where there are registers to wait in.
-    constexpr bool kAhead = Traits::kConsumerRegisters >= 200;
-    float4 x[kBatch][kVectors];
-    const auto fetch = [&](int group, int from) {
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        // The last one again, rather than none: it will not be added.
-        const int i = min(from + b, count - 1);
-        const float4* vectors =
-            reinterpret_cast<const float4*>(slot(first + i * step) + 2 * kRows) +
-            thread % Traits::kOutThreads;
-#pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-          x[b][v] = __ldcg(vectors + (group * kBlocks + v) * Traits::kOutThreads);
-        }
-      }
-    };
-    if constexpr (kAhead) fetch(0, 0);
+    constexpr bool kAhead = kSpare >= 64;
     float ref = -INFINITY;
 #pragma unroll 1
     for (int begin = 0; begin < count; begin += kRound) {
       const int splits = min(count - begin, kRound);
-      if (begin > 0) sync_consumers<Traits>();  // the table has been read
-      // 1. References of the round's splits, and the largest.
-      const float before = ref;
-#pragma unroll 1
-      for (int i = thread % kLanes; i < splits && real; i += kLanes) {
-        const float2 y =
-            __ldcg(reinterpret_cast<const float2*>(slot(first + (begin + i) * step)) + row);
-        table[i * kRows + row] = y;
-        ref = fmaxf(ref, y.x);
-      }
-#pragma unroll
-      for (int d = 1; d < kLanes; d *= 2) ref = fmaxf(ref, __shfl_xor_sync(~0u, ref, d));
-        // 2. Weights.
-#pragma unroll 1
-      for (int i = thread % kLanes; i < splits && real; i += kLanes) {
-        float2& y = table[i * kRows + row];
-        y.x = weight_of(y.x, ref);
-      }
-      if (thread % kLanes == 0 && real) {
-        shared.ref[row] = ref;
-        shared.by_warp[row][0] = weight_of(before, ref);
-      }
-      sync_consumers<Traits>();
-      // 3. The splits, in order.
-      if (begin > 0) rescale(o, sum, shared.by_warp);
+      const float* const slot_begin = begin == 0 ? slot0 : slot1 + (begin - 1) * apart;
 #pragma unroll
       for (int group = 0; group < kRows / 8; group += kGroup) {
+        const float* from = slot_begin + 2 * kRows + thread % Traits::kOutThreads * 4;
+        const auto from1 = from - slot_begin + (begin == 0 ? slot1 : slot_begin + apart);
 #pragma unroll 1
         for (int i0 = 0; i0 < splits; i0 += kBatch) {
-          if (!kAhead || begin + group + i0 > 0) fetch(group, begin + i0);
+          float4 x[kBatch][kVectors];
+          const auto fetch = [&] {
+#pragma unroll
+            for (int b = 0; b < kBatch; ++b) {
+#pragma unroll
+              for (int v = 0; v < kVectors; ++v) {
+                x[b][v] = __ldcg(reinterpret_cast<const float4*>(from) +
+                                 (group * kBlocks + v) * Traits::kOutThreads);
+              }
+              // Past the last, that one again: it will not be added.
+              if (i0 + b + 1 < splits) from = b == 0 && i0 == 0 ? from1 : from + apart;
+            }
+          };
+          if constexpr (kAhead) fetch();
+          if (group == 0 && i0 == 0) {
+            find_weights<kLanes>(begin, splits, slot_begin, begin == 0 ? slot1 : slot_begin + apart,
+                                 apart, ref, table, shared);
+            if (begin > 0) rescale(o, sum, shared.by_warp);
+          }
+          if constexpr (!kAhead) fetch();
 #pragma unroll
           for (int b = 0; b < kBatch; ++b) {
-            if (i0 + b < splits) add(x[b], group, table + (i0 + b) * kRows, o, sum);
+            if (i0 + b >= splits) break;
+            add(x[b], group, weights + (i0 + b) * (kRows / 2), o, sum);
           }
         }
       }
@@ -159,13 +143,48 @@ struct WgmmaFold : PartialStates {
   }
 
  private:
-  // o, sum += one split, of a group of rows; `table`: the split's rows' (weight, sum).
+  // Of a round of splits, `ref` being the largest reference of those before: the largest of all, and
+  // the table of weights and sums, which is there after the barrier that this ends with.
+  template <int kLanes>
+  __device__ __forceinline__ static void find_weights(int begin, int splits, const float* slot0,
+                                                      const float* slot1, std::int64_t apart,
+                                                      float& ref, float2* table,
+                                                      WgmmaStorage<Traits>& shared) {
+    const int thread = thread_index();
+    // Rows past the last take part in shuffles only.
+    const int row = thread / kLanes;
+    const bool real = Traits::kConsumers / kRows <= 32 || row < kRows;
+    const float before = ref;
+    if (begin > 0) sync_consumers<Traits>();  // the table has been read
+#pragma unroll 1
+    for (int i = thread % kLanes; i < splits && real; i += kLanes) {
+      const float* const from = i == 0 ? slot0 : slot1 + (i - 1) * apart;
+      const float2 y = __ldcg(reinterpret_cast<const float2*>(from) + row);
+      table[i * kRows + row] = y;
+      ref = fmaxf(ref, y.x);
+    }
+#pragma unroll
+    for (int d = 1; d < kLanes; d *= 2) ref = fmaxf(ref, __shfl_xor_sync(~0u, ref, d));
+#pragma unroll 1
+    for (int i = thread % kLanes; i < splits && real; i += kLanes) {
+      float2& y = table[i * kRows + row];
+      y.x = weight_of(y.x, ref);
+    }
+    if (thread % kLanes == 0 && real) {
+      shared.ref[row] = ref;
+      shared.by_warp[row][0] = weight_of(before, ref);
+    }
+    sync_consumers<Traits>();
+  }
+
+  // o, sum += one split, of a group of rows; `weights`: (weight, sum) of two of the thread's rows,
+  // and of two more every 8 rows.
   __device__ __forceinline__ static void add(const float4 (&x)[kVectors], int group,
-                                             const float2* table, Accumulators& o,
+                                             const float4* weights, Accumulators& o,
                                              float (&sum)[kRows / 4]) {
 #pragma unroll
     for (int j = group; j < group + kGroup; ++j) {
-      const float4 w = *reinterpret_cast<const float4*>(table + 8 * j + lane_index() % 4 * 2);
+      const float4 w = weights[4 * j];
       sum[2 * j] = __fmaf_rn(w.y, w.x, sum[2 * j]);
       sum[2 * j + 1] = __fmaf_rn(w.w, w.z, sum[2 * j + 1]);
 #pragma unroll

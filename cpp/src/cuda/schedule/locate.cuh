@@ -36,6 +36,7 @@ struct LocateStorage {
   std::int32_t total;
   std::int32_t seq;
   std::int32_t seq_begin;
+  SequenceShape shape;
   std::int32_t warp_sums[Scope::kOneWarp ? 1 : 32];
 };
 
@@ -68,8 +69,8 @@ __device__ __forceinline__ ChunkStart locate_chunk(const DecodeProblem& p, const
   const std::int32_t thread = Scope::index();
   ChunkStart start{};
   if (p.batch == 1) {
-    const SequenceShape x = load_shape(p, plan, 0);
-    start.line = ChunkLine(x.row_tiles * x.units, plan.chunks);
+    start.shape = load_shape(p, plan, 0);
+    start.line = ChunkLine(start.shape.row_tiles * start.shape.units, plan.chunks);
     return start;
   }
   std::int32_t first = 0;  // sequences [first, end)
@@ -85,9 +86,10 @@ __device__ __forceinline__ ChunkStart locate_chunk(const DecodeProblem& p, const
     const std::int32_t from = min(first + thread * run, end);
     const std::int32_t to = min(from + run, end);
     std::int32_t units = 0;
+    SequenceShape x;
 #pragma unroll 1
     for (std::int32_t b = from; b < to; ++b) {
-      const SequenceShape x = load_shape(p, plan, b);
+      x = load_shape(p, plan, b);
       units += x.row_tiles * x.units;
     }
     const std::int32_t inclusive = inclusive_scan<Scope>(units, shared);
@@ -106,10 +108,12 @@ __device__ __forceinline__ ChunkStart locate_chunk(const DecodeProblem& p, const
     if (before <= target && target < before + units) {
       shared.seq = from;
       shared.seq_begin = before;
+      shared.shape = x;
     }
     Scope::sync();
     start.seq = shared.seq;
     start.seq_begin = shared.seq_begin;
+    if (run == 1) start.shape = shared.shape;
     Scope::sync();
     if (run == 1) return start;
     first = start.seq;

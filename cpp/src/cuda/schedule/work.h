@@ -79,6 +79,7 @@ struct ChunkStart {
   ChunkLine line;
   std::int32_t seq;
   std::int32_t seq_begin;  // on the line
+  SequenceShape shape;     // of the sequence; no row tiles: not known
 };
 
 class WorkIterator {
@@ -88,7 +89,8 @@ class WorkIterator {
       : p_(p), plan_(plan), line_(start.line), chunk_(chunk), head_lane_(head_lane) {
     unit_ = line_.begin(chunk);
     stop_ = line_.begin(chunk + 1);
-    seq_ = start.seq - 1;
+    shape_ = start.shape;
+    seq_ = start.shape.row_tiles > 0 ? start.seq : start.seq - 1;
     base_ = start.seq_begin;
     fresh_ = true;
   }
