@@ -69,12 +69,15 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bf16_d256_r32.cu
     src/cuda/decode_wgmma/instances/bf16_d256_r32_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d256_r64.cu
+    src/cuda/decode_wgmma/instances/bf16_d256_r64_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d64_r16.cu
     src/cuda/decode_wgmma/instances/bf16_d64_r16_few.cu
     src/cuda/decode_wgmma/instances/bf16_d64_r32.cu
     src/cuda/decode_wgmma/instances/bf16_d64_r32_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d64_r32_few.cu
     src/cuda/decode_wgmma/instances/bf16_d64_r64.cu
+    src/cuda/decode_wgmma/instances/bf16_d64_r64_copies.cu
+    src/cuda/decode_wgmma/instances/bytes_d128_r128.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r16_copies.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r32.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r32_copies.cu
@@ -83,9 +86,14 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bytes_d256_r16.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r16_copies.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r32.cu
+    src/cuda/decode_wgmma/instances/bytes_d256_r64.cu
+    src/cuda/decode_wgmma/instances/bytes_d256_r64_copies.cu
+    src/cuda/decode_wgmma/instances/bytes_d64_r128.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r16.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r32.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r32_copies.cu
+    src/cuda/decode_wgmma/instances/bytes_d64_r64_copies.cu
+    src/cuda/decode_wgmma/instances/e4m3_d128_r128.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r16.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r16_few.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r32.cu

@@ -1,12 +1,12 @@
 # Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
-"""64 query rows (m x group) and more of 16-bit caches, which on Hopper have kernels of their own:
-every option, and a row's bits beside other rows."""
+"""64 query rows (m x group) and more, which on Hopper have kernels of their own: every option, and
+a row's bits beside other rows."""
 
 import numpy as np
 import pytest
 
 from backends import check_call, run
-from cases import BF16, F16, make_case
+from cases import BF16, E4M3, E5M2, F16, I8, make_case
 from test_nonfinite import check_spoilt
 
 # Rows of the longest: 64, 128, 264 (three tiles of 128). The last sequences: lengths round a tile
@@ -31,18 +31,28 @@ OPTIONS = {
 }
 
 
+CACHES = {"same": {}, "e4m3": dict(k_dtype=E4M3), "int8": dict(k_dtype=I8, k_scale="heads")}
+
+
+def skip_on_cpu(backend, m=8, dim=128, page=16, cache="same"):
+    if backend.device == "cpu" and (dim == 256 or m == 16 or page != 16 or cache != "same"):
+        pytest.skip("tiles of rows are CUDA's: fewer shapes will do")
+
+
 def lens(m, n=700):
     return ((m, n), (m - 1, m + 20), (m, m), *((min(a, m), b) for a, b in ENDS))
 
 
-@pytest.mark.parametrize("page", [16, 64])
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("page", [1, 16, 64])
 @pytest.mark.parametrize("dim", [64, 128, 256])
 @pytest.mark.parametrize("m", ROWS)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options(device_backend, name, m, dim, page):
-    if device_backend.device == "cpu" and (dim == 256 or m == 16 or page == 64):
-        pytest.skip("tiles of rows are CUDA's: fewer shapes will do")
-    options = dict(page=page) | OPTIONS[name]
+def test_options(device_backend, name, m, dim, page, cache):
+    skip_on_cpu(device_backend, m, dim, page, cache)
+    if cache == "int8" and page != 16:
+        pytest.skip("as e4m3")
+    options = dict(page=page) | CACHES[cache] | OPTIONS[name]
     q_dtype = F16 if m == 16 else BF16
     rng = np.random.default_rng(m)
     args = make_case(
@@ -67,20 +77,21 @@ def test_groups(device_backend, group):
 @pytest.mark.parametrize("dim", [64, 128, 256])
 @pytest.mark.parametrize("m", ROWS)
 @pytest.mark.parametrize("mask", [{}, dict(window_left=30), dict(mask="tree-packed")], ids=str)
-def test_what_is_not_finite_stays_in_its_column(device_backend, mask, m, dim):
-    if device_backend.device == "cpu" and (dim == 256 or m == 16):
-        pytest.skip("tiles of rows are CUDA's: fewer shapes will do")
+@pytest.mark.parametrize("cache", [None, E4M3, E5M2], ids=str)
+def test_what_is_not_finite_stays_in_its_column(device_backend, cache, mask, m, dim):
+    skip_on_cpu(device_backend, m, dim, cache="1-byte" if cache else "same")
     rng = np.random.default_rng(dim)
-    args = make_case(rng, lens=lens(m, 300), heads=ROWS[m], head_dim=dim, q_dtype=BF16, **mask)
+    shape = dict(lens=lens(m, 300), heads=ROWS[m], head_dim=dim, q_dtype=BF16, k_dtype=cache)
+    args = make_case(rng, **shape, **mask)
     check_spoilt(device_backend, rng, args, 1, 60)
 
 
 @pytest.mark.parametrize("dim", [64, 128, 256])
-def test_a_row_does_not_depend_on_those_beside_it(device_backend, dim):
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_row_does_not_depend_on_those_beside_it(device_backend, cache, dim):
     """Sharp logits in one row move its reference, and no other's."""
-    args = make_case(
-        np.random.default_rng(5), lens=((16, 900), (16, 64)), heads=(1, 8), head_dim=dim, hint=True
-    )
+    shape = dict(lens=((16, 900), (16, 64)), heads=(1, 8), head_dim=dim, hint=True)
+    args = make_case(np.random.default_rng(5), **shape, **CACHES[cache])
     before = run(device_backend, args)
     rows = [0, 7, 20]
     args["q"][rows] *= 30

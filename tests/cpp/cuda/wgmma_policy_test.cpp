@@ -54,7 +54,9 @@ TEST(WgmmaPolicy, FewestRowsThatHoldTheTile) {
   EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E4M3), 8), "e4m3_d128_r8");
   EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E5M2), 32), "bytes_d128_r32");
   EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E5M2), 64), "bytes_d128_r64");
-  EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E4M3), 1000), "e4m3_d128_r64");
+  EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E4M3), 64), "e4m3_d128_r64");
+  EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kFloat8E4M3), 65), "e4m3_d128_r128");
+  EXPECT_EQ(name_for(problem(DType::kBFloat16, DType::kInt8), 1000), "bytes_d128_r128");
 }
 
 TEST(WgmmaPolicy, FewItemsHaveKernelsOfTheirOwn) {
@@ -202,7 +204,6 @@ TEST(WgmmaPolicy, RowsFirstHas64RowsToAWarpgroup) {
     if (v.order != WgmmaOrder::kRowsFirst) continue;
     EXPECT_EQ(v.rows, 64 * v.groups) << v.name;
     EXPECT_EQ(wgmma_keys(v), 64) << v.name;
-    EXPECT_EQ(v.cache, CacheKind::kSame) << v.name;
     EXPECT_EQ(v.load, WgmmaLoad::kTma) << v.name;
   }
 }

@@ -2,8 +2,8 @@
 //
 // Paged decode attention on wgmma and TMA, for sm_90a, in one launch of a fixed grid.
 //   1. Each block finds its chunk of keys from the lengths (schedule/).
-//   2. Its loading warp (several for small pages) keeps the stages full, over the ends of works
-//      (load.cuh).
+//   2. Its loading warps keep the stages full, over the ends of works (load.cuh); where many rows
+//      share 1-byte keys, two more convert the tiles (convert_tiles.cuh).
 //   3. Its consuming warpgroups walk the tiles: S^T = K Q^T, softmax, O^T += V^T P^T
 //      (mainloop.cuh), or, for many rows, S = Q K^T, softmax, O += P V (rows_mainloop.cuh).
 //   4. At a work's end they write rows or a partial state (epilogue.cuh, rows_epilogue.cuh); the
@@ -12,6 +12,7 @@
 // one warpgroup waits for its serial chain, the others work.
 #pragma once
 
+#include "cuda/decode_wgmma/convert_tiles.cuh"
 #include "cuda/decode_wgmma/epilogue.cuh"
 #include "cuda/decode_wgmma/load.cuh"
 #include "cuda/decode_wgmma/rows_epilogue.cuh"
@@ -55,6 +56,16 @@ __device__ __forceinline__ void consume_works(const DecodeProblem& p, const Plan
   }
 }
 
+template <int kStages, class Ring>
+__device__ __forceinline__ void init_ring(Ring& ring, int full_k, int full_v, int empty) {
+  for (int i = 0; i < kStages; ++i) {
+    ring.full_k[i].init(full_k);
+    ring.full_v[i].init(full_v);
+    ring.empty_k[i].init(empty);
+    ring.empty_v[i].init(empty);
+  }
+}
+
 template <class Traits>
 __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_sm)
     decode_wgmma_kernel(const __grid_constant__ DecodeProblem p, const __grid_constant__ Plan plan,
@@ -65,16 +76,19 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
   const int head_lane = blockIdx.x % plan.heads;
   const int chunk = blockIdx.x / plan.heads;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Traits::kStages; ++i) {
-      // By TMA one lane arrives; else all do, and one more of each warp has told of bad pages.
-      shared.full_k[i].init(Traits::kShares * (Traits::kTma ? 1 : 33));
-      shared.full_v[i].init(Traits::kShares * (Traits::kTma ? 1 : 32));
-      shared.empty_k[i].init(Traits::kConsumerWarps * kWarpArrivals);
-      shared.empty_v[i].init(Traits::kConsumerWarps * kWarpArrivals);
+    // By TMA one lane arrives; else all do, and one more of each warp has told of bad pages.
+    constexpr int kFullK = Traits::kShares * (Traits::kTma ? 1 : 33);
+    constexpr int kFullV = Traits::kShares * (Traits::kTma ? 1 : 32);
+    constexpr int kEmpty = Traits::kConsumerWarps * kWarpArrivals;
+    if constexpr (Traits::kConverts) {
+      init_ring<Traits::kLoadStages>(shared.loads, kFullK, kFullV, kWarpArrivals);
+      init_ring<Traits::kStages>(shared, kWarpArrivals, kWarpArrivals, kEmpty);
+    } else {
+      init_ring<Traits::kStages>(shared, kFullK, kFullV, kEmpty);
     }
     for (int i = 0; i < kWgmmaWorks; ++i) {
       shared.full_work[i].init(1);
-      shared.empty_work[i].init(Traits::kConsumerWarps);
+      shared.empty_work[i].init(Traits::kConsumerWarps + Traits::kConverters);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     fence_async();
@@ -88,20 +102,23 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
   const bool alone = p.batch <= kWarpLocates;
   if (!alone) start = locate_chunk(p, plan, chunk, shared.locate);
   if (threadIdx.x >= Traits::kConsumers) {
-    const bool first = threadIdx.x / 32 == Traits::kConsumerWarps;
-    if (alone) {
-      start =
-          locate_chunk(p, plan, chunk, shared.locates[threadIdx.x / 32 - Traits::kConsumerWarps]);
+    const int warp = threadIdx.x / 32 - Traits::kConsumerWarps;
+    if (alone && warp < Traits::kLoaders) {
+      start = locate_chunk(p, plan, chunk, shared.locates[warp]);
     }
     if constexpr (Traits::kMovesRegisters) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Traits::kLoaderRegisters));
     }
-    WgmmaLoader<Traits> loader(p, plan, k, v, shared);
+    if (warp < Traits::kLoaders) {
+      WgmmaLoader<Traits> loader(p, plan, k, v, shared);
 #pragma unroll 1
-    for (int head = head_lane; head < p.num_kv_heads; head += plan.heads) {
-      loader.load_head(start, chunk, head_lane, head);
+      for (int head = head_lane; head < p.num_kv_heads; head += plan.heads) {
+        loader.load_head(start, chunk, head_lane, head);
+      }
+      if (warp == 0) loader.finish();
+    } else if constexpr (Traits::kConverts) {
+      convert_works<Traits>(p, shared, warp > Traits::kLoaders);
     }
-    if (first) loader.finish();
   } else {
     if constexpr (Traits::kMovesRegisters) {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Traits::kConsumerRegisters));

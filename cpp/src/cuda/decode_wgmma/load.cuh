@@ -71,10 +71,6 @@ class WgmmaLoader {
 
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
 
-  __device__ __forceinline__ static int tiles_of(const Work& w) {
-    return w.begin < w.end ? ((w.end - 1) >> kTileLog2) - (w.begin >> kTileLog2) + 1 : 0;
-  }
-
   __device__ __forceinline__ void hand_over(const Work& w) {
     shared_.empty_work[works_.stage].wait(works_.parity ^ 1);
     test_delay();
@@ -101,7 +97,7 @@ class WgmmaLoader {
     const std::int64_t first_page = works.first_page();
     const int boxes_log2 = kTileLog2 - box_log2_;  // of a tile
     int box = w.begin >> kTileLog2 << boxes_log2;
-    int tiles = tiles_of(w);
+    int tiles = tiles_of<Traits>(w);
     Box next = read_box(w, first_page, box + lane());
     if (warp_ == 0) {
       // While page ids are on their way.
@@ -139,11 +135,11 @@ class WgmmaLoader {
       const int count = boxes >= Traits::kShares ? boxes / Traits::kShares : share == 0;
       load_matrix(warp_ >= Traits::kShares, head, from, count * share, count, bad, page, token);
     }
-    ring_.advance(Traits::kStages);
+    ring_.advance(Traits::kLoadStages);
     if (asked_ < kFlight) {
       ++asked_;
     } else {
-      landed_.advance(Traits::kStages);
+      landed_.advance(Traits::kLoadStages);
     }
   }
 
@@ -151,13 +147,13 @@ class WgmmaLoader {
   __device__ __forceinline__ void load_matrix(bool values, int head, int from, int first, int count,
                                               std::uint32_t bad, int page, int token) {
     throttle(values);
+    auto& ring = shared_.load_ring();
     const int stage = ring_.stage;
-    (values ? shared_.empty_v : shared_.empty_k)[stage].wait(ring_.parity ^ 1);
+    (values ? ring.empty_v : ring.empty_k)[stage].wait(ring_.parity ^ 1);
     test_delay();
     if (!values && warp_ == 0) tell_bad_keys(stage, bad);
-    load_boxes(values ? v_ : k_, shared_.kv[stage][values],
-               (values ? shared_.full_v : shared_.full_k)[stage], head, from, first, count, page,
-               token);
+    load_boxes(values ? v_ : k_, ring.kv[stage][values],
+               (values ? ring.full_v : ring.full_k)[stage], head, from, first, count, page, token);
   }
 
   // Which keys of a tile lie in pages out of the pool: bit i of `bad` is box i.
@@ -175,7 +171,7 @@ class WgmmaLoader {
     }
     if (lane() != 0) return;
 #pragma unroll
-    for (int i = 0; i < Traits::kKeyWords; ++i) shared_.bad[stage][i] = keys[i];
+    for (int i = 0; i < Traits::kKeyWords; ++i) shared_.load_ring().bad[stage][i] = keys[i];
   }
 
   // At most kFlight tiles of K, and of V, are on their way; the stages hold what has landed, for
@@ -183,7 +179,8 @@ class WgmmaLoader {
   // them, SMs whose GPC has fewer of them get more, and end up to a quarter earlier than the last.
   __device__ __forceinline__ void throttle(bool values) {
     if (asked_ < kFlight) return;
-    (values ? shared_.full_v : shared_.full_k)[landed_.stage].wait(landed_.parity);
+    auto& ring = shared_.load_ring();
+    (values ? ring.full_v : ring.full_k)[landed_.stage].wait(landed_.parity);
   }
 
   // By 4 or 2 at a time: a turn of this loop takes about 280 clocks, from the shuffles to the last
@@ -193,7 +190,7 @@ class WgmmaLoader {
                                              int count, int page, int token) {
     if (lane() == 0) {
       asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full.address()),
-                   "r"(count * (Traits::kTileBytes >> kTileLog2) << box_log2_)
+                   "r"(count * (Traits::kLoadTileBytes >> kTileLog2) << box_log2_)
                    : "memory");
     }
     if (count == 1) {
@@ -223,12 +220,13 @@ class WgmmaLoader {
 #pragma unroll
     for (int x = 0; x < kCount; ++x) {
 #pragma unroll
-      for (int part = 0; part < Traits::kParts; ++part) {
+      for (int part = 0; part < Traits::kLoadParts; ++part) {
         asm volatile(
             "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-            ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared_address(
-                to + part * Traits::kPartTile + ((i + x) << box_log2_) * Traits::kPartBytes)),
-            "l"(&map), "r"(part * (Traits::kBytes ? 128 : 64)), "r"(head),
+            ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(
+                shared_address(to + part * Traits::kLoadPartTile +
+                               ((i + x) << box_log2_) * Traits::kLoadPartBytes)),
+            "l"(&map), "r"(part * (Traits::kOneByte ? 128 : 64)), "r"(head),
             "r"(max(box_token[x], 0)), "r"(box_page[x]), "r"(full.address()), "l"(hint_)
             : "memory");
       }
@@ -249,7 +247,7 @@ class WgmmaLoader {
       prefetch_q(p_, plan_, w, w.head);
     }
 #pragma unroll 1
-    for (int tiles = tiles_of(w); tiles > 0; --tiles) {
+    for (int tiles = tiles_of<Traits>(w); tiles > 0; --tiles) {
       const auto now = pages.next();
       const int stage = ring_.stage;
       empty[stage].wait(ring_.parity ^ 1);

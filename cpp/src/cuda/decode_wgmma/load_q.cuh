@@ -2,8 +2,8 @@
 //
 // Q of a row tile, B of S^T = K Q^T: [kBlocks](N, 64) with the 128-byte swizzle, zero past the last
 // row. The sign of the scale is taken into Q, so that the largest product is the largest logit. For
-// 1-byte caches Q becomes half: a bfloat16 row is scaled by a power of two of its own, and columns
-// are permuted as mainloop.cuh reads K.
+// 1-byte caches Q becomes half: a bfloat16 row is scaled by a power of two of its own, and, where K
+// passes through registers, columns are permuted as mainloop.cuh reads it.
 #pragma once
 
 #include "cuda/decode/load_q.cuh"
@@ -58,7 +58,7 @@ __device__ __forceinline__ void store_wgmma_q(const DecodeProblem& p, const Work
   // A scale of zero would turn the -inf of hidden keys into NaN.
   constexpr float kSmallest = 1.17549435e-38f;
   const float magnitude = fabsf(scale) < kSmallest ? kSmallest : fabsf(scale);
-  if (!Traits::kBytes && thread_index() == 0) shared.scale[0] = magnitude;
+  if (!Traits::kOneByte && thread_index() == 0) shared.scale[0] = magnitude;
 #pragma unroll
   for (int j = 0; j < kShare; ++j) {
     const int at = thread_index() + j * Traits::kConsumers;
@@ -73,15 +73,17 @@ __device__ __forceinline__ void store_wgmma_q(const DecodeProblem& p, const Work
       return shared.q + c / 64 * (kRows * 128) + row * 128 + ((c % 64 / 8 ^ row % 8) * 16) +
              c % 8 * 2;
     };
-    if constexpr (!Traits::kBytes) {
-      *reinterpret_cast<Chunk16*>(place(column)) = x;
-    } else {
+    if constexpr (Traits::kOneByte) {
       const float power = half_of_row<kChunks>(p.q.dtype, x);
       if (column == 0) {
         const float product = magnitude * power;
         shared.scale[row] = product < kSmallest ? kSmallest : product;
       }
+    }
+    if constexpr (Traits::kBytes) {
       store_permuted(x, column, place);
+    } else {
+      *reinterpret_cast<Chunk16*>(place(column)) = x;
     }
   }
 }

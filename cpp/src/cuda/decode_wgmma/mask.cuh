@@ -119,7 +119,7 @@ __device__ __forceinline__ bool blank_values(const DecodeProblem& p, const Work&
   const auto key_of = [&](int chunk) { return key0 + chunk / kRowChunks % Traits::kTileKeys; };
   auto* chunks = reinterpret_cast<uint4*>(v);
   bool found = false;
-  const std::uint32_t exponent = exponent_bits(p.v.dtype);
+  const std::uint32_t exponent = exponent_bits(Traits::type_of_values(p.v));
   const auto nonfinite = [&](std::uint32_t x) {
     return Traits::kBytes ? __vcmpeq4(x & exponent, exponent) : __vcmpeq2(x & exponent, exponent);
   };

@@ -19,7 +19,7 @@ struct RowsMainloop {
   using Softmax = RowsSoftmax<Traits>;
   static constexpr int kHeadDim = Traits::kHeadDim;
   static constexpr int kKeys = Traits::kTileKeys;
-  static_assert(Traits::kTma && !Traits::kBytes && Traits::kRows == 64 * Traits::kGroups);
+  static_assert(Traits::kTma && Traits::kRows == 64 * Traits::kGroups);
 
   const DecodeProblem& p;
   const Plan& plan;
@@ -36,7 +36,7 @@ struct RowsMainloop {
 
   // All tiles of a work, from `ring` on.
   __device__ __forceinline__ void run(const Work& w, int edge, RingPosition& ring) {
-    softmax.begin(logit_options(p) ? 1.0f : shared.scale[0]);
+    softmax.begin(shared.scale, logit_options(p));
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) o[i] = 0.0f;
 #pragma unroll

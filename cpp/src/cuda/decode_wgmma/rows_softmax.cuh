@@ -19,14 +19,14 @@ struct RowsSoftmax {
   static constexpr int kKeys = Traits::kTileKeys;
   static constexpr int kOwn = 2;              // rows of a thread
   static constexpr int kOwnKeys = kKeys / 4;  // of each
-  static constexpr bool kRowScales = false;
+  static constexpr bool kRowScales = Traits::kOneByte;
   static constexpr float kHeadroom = WgmmaSoftmax<Traits>::kHeadroom;
   static constexpr float kCeiling = WgmmaSoftmax<Traits>::kCeiling;
   static constexpr float kFresh = WgmmaSoftmax<Traits>::kFresh;
 
   float minus_ref[kOwn];
   float sum[kOwn];  // of this thread's keys
-  float scale;
+  float scale[kRowScales ? kOwn : 1];
 
   __device__ __forceinline__ static int row_of(int r) {
     return thread_index() / 32 * 16 + lane_index() / 4 + 8 * r;
@@ -40,8 +40,13 @@ struct RowsSoftmax {
     return c / 2 * 4 + 2 * r + c % 2;
   }
 
-  __device__ __forceinline__ void begin(float the_scale) {
-    scale = the_scale;
+  __device__ __forceinline__ float scale_of(int r) const { return scale[kRowScales ? r : 0]; }
+
+  __device__ __forceinline__ void begin(const float* shared_scale, bool scaled_already) {
+#pragma unroll
+    for (int r = 0; r < (kRowScales ? kOwn : 1); ++r) {
+      scale[r] = scaled_already ? 1.0f : shared_scale[kRowScales ? row_of(r) : 0];
+    }
 #pragma unroll
     for (int r = 0; r < kOwn; ++r) {
       minus_ref[r] = kFresh;
@@ -58,8 +63,8 @@ struct RowsSoftmax {
 #pragma unroll
     for (int i = 0; i < kKeys / 4; ++i) {
       const int r = i % 2;
-      const float a = exp2_fast(fmaf(s[2 * i], scale, minus_ref[r]));
-      const float b = exp2_fast(fmaf(s[2 * i + 1], scale, minus_ref[r]));
+      const float a = exp2_fast(fmaf(s[2 * i], scale_of(r), minus_ref[r]));
+      const float b = exp2_fast(fmaf(s[2 * i + 1], scale_of(r), minus_ref[r]));
       total[r] += a + b;
       p[i] = pack2<Element>(a, b);
     }
@@ -78,10 +83,10 @@ struct RowsSoftmax {
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
       factor[r] = 1.0f;
       // The same number as the thread that holds the key has found.
-      const float largest = exp2_fast(fmaf(top, scale, minus_ref[r]));
+      const float largest = exp2_fast(fmaf(top, scale_of(r), minus_ref[r]));
       if (!(largest > kCeiling)) continue;
       // An integer: factors are powers of two, and references may move without rounding.
-      const float to = kHeadroom - rintf(top * scale);
+      const float to = kHeadroom - rintf(top * scale_of(r));
       // A fresh row has nothing yet: its factor is 0.
       factor[r] = exp2_fast(to - minus_ref[r]);
       minus_ref[r] = to;

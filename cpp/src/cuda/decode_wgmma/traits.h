@@ -11,7 +11,8 @@
 // more warpgroups than blocks, some of the keys (then the parts of O add up at the work's end).
 //
 // With query rows first (rows_mainloop.cuh) M is 64 of the rows a warpgroup, and N of S = Q K^T the
-// keys; each warpgroup reads all of K and V.
+// keys; each warpgroup reads all of K and V. 1-byte tiles are then converted by two more warps,
+// from a ring of their own (convert_tiles.cuh).
 #pragma once
 
 #include "cuda/decode/pipeline.cuh"
@@ -40,11 +41,13 @@ constexpr int consumer_registers(int threads, int blocks_per_sm, int consumers, 
 template <int kIndex>
 struct WgmmaTraits {
   static constexpr WgmmaVariant kVariant = kWgmmaVariants[kIndex];
-  static constexpr bool kBytes = kVariant.cache != CacheKind::kSame;
+  static constexpr bool kOneByte = kVariant.cache != CacheKind::kSame;
   using Element =
       std::conditional_t<kVariant.element == DType::kFloat16, cute::half_t, cute::bfloat16_t>;
   static constexpr bool kTma = kVariant.load == WgmmaLoad::kTma;
   static constexpr bool kRowsFirst = kVariant.order == WgmmaOrder::kRowsFirst;
+  static constexpr bool kConverts = kOneByte && kRowsFirst;  // in shared memory
+  static constexpr bool kBytes = kOneByte && !kConverts;     // in registers of the consumers
   static constexpr int kGroups = kVariant.groups;
   static constexpr int kConsumers = kGroups * 128;  // threads
   static constexpr int kConsumerWarps = kGroups * 4;
@@ -56,19 +59,21 @@ struct WgmmaTraits {
   // copy takes a warp 84 clocks, so there are up to eight; 64 rows, or head dims of 256, of 1-byte
   // caches need the registers more than the loads.
   static constexpr bool kFewLoaders =
-      kTma || kGroups == 1 || (kBytes && (kVariant.rows > 32 || kVariant.head_dim > 128));
-  static constexpr int kLoaders = kVariant.blocks_per_sm == 3   ? 1
-                                  : kVariant.blocks_per_sm == 2 ? 2
-                                  : kFewLoaders                 ? 4
-                                                                : 8;
+      kTma || kGroups == 1 || (kOneByte && (kVariant.rows > 32 || kVariant.head_dim > 128));
+  static constexpr int kLoaders = kVariant.blocks_per_sm == 3                ? 1
+                                  : kVariant.blocks_per_sm == 2 || kConverts ? 2
+                                  : kFewLoaders                              ? 4
+                                                                             : 8;
+  static constexpr int kConverters = kConverts ? 2 : 0;  // warps, of K and of V
   static_assert(kTma || kVariant.blocks_per_sm == 1);
   // Those of K, or V, each with some rows of every tile.
   static constexpr int kShares = kLoaders > 1 ? kLoaders / 2 : 1;
-  static constexpr int kThreads = kConsumers + kLoaders * 32;
+  static constexpr int kThreads = kConsumers + (kLoaders + kConverters) * 32;
   // With 8 fewer they spill, which rows first of D 256 would rather have than fewer of its own.
-  static constexpr int kLoaderRegisters = kRowsFirst && kVariant.head_dim > 128 ? 72
-                                          : kLoaders == 8                       ? 80
-                                                                                : 88;
+  static constexpr int kLoaderRegisters = kConverts                               ? 112
+                                          : kRowsFirst && kVariant.head_dim > 128 ? 72
+                                          : kLoaders == 8                         ? 80
+                                                                                  : 88;
   static constexpr int kConsumerRegisters =
       kMovesRegisters
           ? consumer_registers(kThreads, kVariant.blocks_per_sm, kConsumers, kLoaderRegisters)
@@ -86,12 +91,18 @@ struct WgmmaTraits {
   static constexpr int kOutThreads = kConsumers / kKeyGroups;  // that hold O at a work's end
   static_assert(kGroups == kDimGroups * kKeyGroups && kBlocks == kDimGroups * kOwnBlocks);
   static constexpr int kRows = kVariant.rows;
-  static constexpr int kStages = kVariant.stages;
-  // A row of K or V lies in shared memory in parts of at most 128 bytes.
-  static constexpr int kPartBytes = wgmma_part_bytes(kHeadDim, kBytes);
+  // A row of K or V lies in shared memory in parts of at most 128 bytes: as it is loaded, and as
+  // the products read it, which differ where tiles are converted.
+  static constexpr int kLoadStages = kVariant.stages;
+  static constexpr int kLoadPartBytes = wgmma_part_bytes(kHeadDim, kOneByte);
+  static constexpr int kLoadParts = kHeadDim * (kOneByte ? 1 : 2) / kLoadPartBytes;
+  static constexpr int kLoadPartTile = kTileKeys * kLoadPartBytes;
+  static constexpr int kLoadTileBytes = kLoadParts * kLoadPartTile;  // of K, or V
+  static constexpr int kStages = kConverts ? 3 : kLoadStages;
+  static constexpr int kPartBytes = kConverts ? 128 : kLoadPartBytes;
   static constexpr int kParts = kHeadDim * (kBytes ? 1 : 2) / kPartBytes;
   static constexpr int kPartTile = kTileKeys * kPartBytes;
-  static constexpr int kTileBytes = kParts * kPartTile;  // of K, or V
+  static constexpr int kTileBytes = kParts * kPartTile;
 
   // The next tile's S^T beside this tile's O^T. Not where keys pass through registers of which
   // there are few: those of both products are too many. There, products begin once half of their
@@ -106,15 +117,33 @@ struct WgmmaTraits {
   static constexpr int kSharedRows = kRowsFirst ? 1 : kRows;  // that lie in several warps
 
   // The place of a chunk of 16 bytes in a part of K or V.
+  template <int kBytesOfPart = kPartBytes>
   __device__ __forceinline__ static int place(int token, int chunk) {
-    return token * kPartBytes + ((chunk ^ (kPartBytes == 128 ? token % 8 : token / 2 % 4)) * 16);
+    return token * kBytesOfPart +
+           ((chunk ^ (kBytesOfPart == 128 ? token % 8 : token / 2 % 4)) * 16);
   }
 
   // The type of a cache: known when compiling, where there is an instance for it alone.
   __device__ __forceinline__ static DType type_of(const CacheView& cache) {
     return kVariant.cache == CacheKind::kE4M3 ? DType::kFloat8E4M3 : cache.dtype;
   }
+  // Of V's elements where the consumers read them.
+  __device__ __forceinline__ static DType type_of_values(const CacheView& v) {
+    return kConverts ? kVariant.element : v.dtype;
+  }
 };
+
+// Tiles on their way to the warps that convert them: the same as of WgmmaStorage.
+template <class Traits>
+struct alignas(1024) WgmmaLoadRing {
+  std::uint8_t kv[Traits::kLoadStages][2][Traits::kLoadTileBytes];
+  Barrier full_k[Traits::kLoadStages];
+  Barrier full_v[Traits::kLoadStages];
+  Barrier empty_k[Traits::kLoadStages];
+  Barrier empty_v[Traits::kLoadStages];
+  std::uint64_t bad[Traits::kLoadStages][Traits::kKeyWords];
+};
+struct NoLoadRing {};
 
 // Shared memory of a block.
 template <class Traits>
@@ -136,7 +165,7 @@ struct WgmmaStorage {
   // At a work's end, of each row: its reference, its sum, then what its values are multiplied by.
   float ref[Traits::kSharedRows];
   float sum[Traits::kSharedRows];
-  float scale[Traits::kBytes ? Traits::kRows : 1];  // of raw products, to logits in base 2
+  float scale[Traits::kOneByte ? Traits::kRows : 1];  // of raw products, to logits in base 2
   alignas(16) Work works[kWgmmaWorks];
   Barrier full_k[Traits::kStages];
   Barrier full_v[Traits::kStages];
@@ -147,7 +176,24 @@ struct WgmmaStorage {
   // Bit i % 64 of word i / 64: key i of the tile lies in a page out of the pool.
   std::uint64_t bad[Traits::kStages][Traits::kKeyWords];
   bool last;  // whether this block is the last of an item's splits
+  std::conditional_t<Traits::kConverts, WgmmaLoadRing<Traits>, NoLoadRing> loads;
+
+  // Where the loading warps bring tiles.
+  __device__ __forceinline__ auto& load_ring() {
+    if constexpr (Traits::kConverts) {
+      return loads;
+    } else {
+      return *this;
+    }
+  }
 };
+
+// Tiles of a work.
+template <class Traits>
+__device__ __forceinline__ int tiles_of(const Work& w) {
+  constexpr int kLog2 = Traits::kTileLog2;
+  return w.begin < w.end ? ((w.end - 1) >> kLog2) - (w.begin >> kLog2) + 1 : 0;
+}
 
 // Barrier of the consuming warps.
 template <class Traits>

@@ -104,10 +104,16 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"e4m3_d128_r64", kFp16, CacheKind::kE4M3, kTma, 128, 64, 2, 5, 1},
     {"bytes_d128_r64", kFp16, CacheKind::kBytes, kTma, 128, 64, 2, 5, 1},
 
+    // More: keys are converted once for 128 rows, by warps of their own, which costs nothing beside
+    // the
+    // products: 16 x 8192 keys 144 us (bf16 142; two passes of 64 rows: 195).
+    {"e4m3_d128_r128", kFp16, CacheKind::kE4M3, kTma, 128, 128, 2, 5, 1, kAlways, kRowsFirst},
+    {"bytes_d128_r128", kFp16, CacheKind::kBytes, kTma, 128, 128, 2, 5, 1, kAlways, kRowsFirst},
+
     // D 64. 32 rows of bf16, 16 x 4096, 64 x 1024, 64 x 8192 keys: 41.9, 40.6, 251 us (three
     // blocks, of one loading warp each: 44.8, 45.4, 261; `_few`: 39.5, 47.1, 253). 1-byte: three
     // blocks (16 rows, 64 x 8192: 165; two: 195). 16 x 8192, 64 rows of bf16: rows first 72, keys
-    // first 92; 128 rows in two passes of 64 104, in one 106.
+    // first 92; 128 rows in two passes of 64 104, in one 106; of e4m3 128 (four passes of 32: 175).
     {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 1, 6, 2},
     {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 1, 6, 2},
     {"bf16_d64_r16_few", kBf16, CacheKind::kSame, kTma, 64, 16, 2, 6, 1, kFewItems},
@@ -117,10 +123,12 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, kAlways, kRowsFirst},
     {"bytes_d64_r16", kFp16, CacheKind::kBytes, kTma, 64, 16, 1, 8, 3},
     {"bytes_d64_r32", kFp16, CacheKind::kBytes, kTma, 64, 32, 1, 6, 3},
+    {"bytes_d64_r128", kFp16, CacheKind::kBytes, kTma, 64, 128, 2, 8, 1, kAlways, kRowsFirst},
 
     // D 256: a tile is long enough (1.9 us of an SM's share of the memory) for one warpgroup an SM:
     // 1.01, 1.04 and 1.10 for 8, 32 and 64 rows (generic 1.03, 1.09, 1.88). 1-byte: 1.09 and 1.47
-    // for 8 and 32 rows (generic 1.78, 3.05); 32 rows in two passes of 16: 2.19.
+    // for 8 and 32 rows (generic 1.78, 3.05); 32 rows in two passes of 16: 2.19; 128 rows of 16 x
+    // 8192 in passes of 64 and 32: 386 and 439 us.
     {"bf16_d256_r16", kBf16, CacheKind::kSame, kTma, 256, 16, 1, 3, 1},
     {"bf16_d256_r32", kBf16, CacheKind::kSame, kTma, 256, 32, 1, 3, 1},
     {"bf16_d256_r64", kBf16, CacheKind::kSame, kTma, 256, 64, 1, 2, 1},
@@ -131,11 +139,14 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"fp16_d256_r128", kFp16, CacheKind::kSame, kTma, 256, 128, 2, 2, 1, kAlways, kRowsFirst},
     {"bytes_d256_r16", kFp16, CacheKind::kBytes, kTma, 256, 16, 1, 3, 2},
     {"bytes_d256_r32", kFp16, CacheKind::kBytes, kTma, 256, 32, 1, 2, 2},
+    {"bytes_d256_r64", kFp16, CacheKind::kBytes, kTma, 256, 64, 2, 2, 1},
 
     // Pages of 1, 64 x 8192 keys of D 128, 8 rows: bf16 487 us, e4m3 295 (pages of 64: 481 and 251;
     // one warp for K and one for V of each of two blocks: 617 and 421). Many short sequences are
     // slower than with two blocks: 256 x 512 keys of e4m3 1.27 x (D 64), 1.13 x (D 128), 1.12 x (D
-    // 256); of bf16, D 64, 128 rows 1.2 x the general kernel.
+    // 256). 128 rows of 16 x 8192, in passes of 64 rows: D 64 173 us of bf16, 186 of e4m3 (of 32
+    // rows:
+    // 300, 249), D 256 567 and 417 (of 32 and 16: 1041, 1372).
     {"bf16_d64_r32_copies", kBf16, CacheKind::kSame, kCopies, 64, 32, 2, 6, 1},
     {"bf16_d128_r16_copies", kBf16, CacheKind::kSame, kCopies, 128, 16, 2, 3, 1},
     {"bf16_d128_r32_copies", kBf16, CacheKind::kSame, kCopies, 128, 32, 2, 3, 1},
@@ -147,6 +158,10 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bytes_d128_r32_copies", kFp16, CacheKind::kBytes, kCopies, 128, 32, 2, 6, 1},
     {"bytes_d128_r64_copies", kFp16, CacheKind::kBytes, kCopies, 128, 64, 2, 5, 1},
     {"bytes_d256_r16_copies", kFp16, CacheKind::kBytes, kCopies, 256, 16, 2, 3, 1},
+    {"bytes_d256_r64_copies", kFp16, CacheKind::kBytes, kCopies, 256, 64, 2, 2, 1},
+    {"bytes_d64_r64_copies", kFp16, CacheKind::kBytes, kCopies, 64, 64, 2, 8, 1},
+    {"bf16_d64_r64_copies", kBf16, CacheKind::kSame, kCopies, 64, 64, 2, 5, 1},
+    {"bf16_d256_r64_copies", kBf16, CacheKind::kSame, kCopies, 256, 64, 1, 2, 1},
 };
 
 // Tiles of K, and of V, that a block has on their way at a time: 64 KB an SM, but two of each where
