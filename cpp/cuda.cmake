@@ -92,6 +92,7 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bytes_d64_r16.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r32.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r32_copies.cu
+    src/cuda/decode_wgmma/instances/bytes_d64_r64.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r64_copies.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r128.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r16.cu

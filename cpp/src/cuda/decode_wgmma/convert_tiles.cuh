@@ -18,7 +18,7 @@ namespace pagedecode::cuda {
 template <class Traits>
 class TileConverter {
  public:
-  __device__ explicit TileConverter(DType type) : type_(type) {
+  __device__ TileConverter() {
     const int lane = threadIdx.x % 32;
     const int chunk = kWide ? lane / 8 % 2 * 4 + lane % 4 : lane % 4;
 #pragma unroll
@@ -33,20 +33,39 @@ class TileConverter {
     }
   }
 
-  __device__ __forceinline__ void convert(const std::uint8_t* from, std::uint8_t* to) const {
+  __device__ __forceinline__ void convert(DType type, const std::uint8_t* from,
+                                          std::uint8_t* to) const {
+    if (type == DType::kFloat8E4M3) {
+      convert_from<DType::kFloat8E4M3>(from, to);
+    } else if (type == DType::kFloat8E5M2) {
+      convert_from<DType::kFloat8E5M2>(from, to);
+    } else {
+      convert_from<DType::kInt8>(from, to);
+    }
+  }
+
+ private:
+  static_assert(Traits::kLoadParts == 1 && Traits::kKeyWords == 1);
+  static constexpr bool kWide = Traits::kLoadPartBytes == 128;
+  static constexpr int kTurns = kWide ? 2 : 1;  // of 8 tokens
+  static constexpr int kCount = 4;              // at once, which hide each other's latencies
+  static constexpr int kTokens = 8 * kCount / kTurns;
+
+  template <DType kType>
+  __device__ __forceinline__ void convert_from(const std::uint8_t* from, std::uint8_t* to) const {
 #pragma unroll 1
-    for (int token = 0; token < Traits::kTileKeys; token += 8 * kGroups) {
-      uint4 x[kGroups * kTurns];
+    for (int token = 0; token < Traits::kTileKeys; token += kTokens) {
+      uint4 x[kCount];
 #pragma unroll
-      for (int i = 0; i < kGroups * kTurns; ++i) {
+      for (int i = 0; i < kCount; ++i) {
         x[i] = *reinterpret_cast<const uint4*>(from + from_[i % kTurns] +
                                                i / kTurns * (8 * Traits::kLoadPartBytes));
       }
 #pragma unroll
-      for (int i = 0; i < kGroups * kTurns; ++i) {
+      for (int i = 0; i < kCount; ++i) {
         const std::uint32_t in[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
         std::uint32_t out[8];
-        half2_from_bytes<4>(type_, in, out);
+        half2_from_bytes<4>(kType, in, out);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const std::uint32_t* const y = out + 4 * half;
@@ -54,30 +73,24 @@ class TileConverter {
               y[0], y[1], y[2], y[3]};
         }
       }
-      from += 8 * kGroups * Traits::kLoadPartBytes;
-      to += 8 * kGroups * 128;
+      from += kTokens * Traits::kLoadPartBytes;
+      to += kTokens * 128;
     }
   }
 
- private:
-  static_assert(Traits::kLoadParts == 1);
-  static constexpr bool kWide = Traits::kLoadPartBytes == 128;
-  static constexpr int kTurns = kWide ? 2 : 1;   // of 8 tokens
-  static constexpr int kGroups = kWide ? 2 : 4;  // of 8 tokens, whose latencies hide each other
-
-  DType type_;
   int from_[kTurns];  // this lane's places
   int to_[kTurns][2];
 };
 
-// All tiles of K, or of V, of all works.
+// Every kConverters-th of the tiles of K and V, in turn, of all works, from number `warp` on.
 template <class Traits>
 __device__ __forceinline__ void convert_works(const DecodeProblem& p, WgmmaStorage<Traits>& shared,
-                                              bool values) {
+                                              int warp) {
   const int lane = threadIdx.x % 32;
-  const TileConverter<Traits> converter(Traits::type_of(values ? p.v : p.k));
-  auto& loads = shared.load_ring();
+  const TileConverter<Traits> converter;
+  auto& loads = shared.loads;
   RingPosition works, from, to;
+  int next = warp;  // tiles of K and V until this warp's next
 #pragma unroll 1
   while (true) {
     shared.full_work[works.stage].wait(works.parity);
@@ -90,16 +103,20 @@ __device__ __forceinline__ void convert_works(const DecodeProblem& p, WgmmaStora
     if (!more) return;
 #pragma unroll 1
     for (; tiles > 0; --tiles) {
-      (values ? loads.full_v : loads.full_k)[from.stage].wait(from.parity);
-      (values ? shared.empty_v : shared.empty_k)[to.stage].wait(to.parity ^ 1);
-      test_delay();
-      converter.convert(loads.kv[from.stage][values], shared.kv[to.stage][values]);
-      if (!values && lane < Traits::kKeyWords) {
-        shared.bad[to.stage][lane] = loads.bad[from.stage][lane];
+#pragma unroll 1
+      for (int values = 0; values < 2; ++values) {
+        if (next-- > 0) continue;
+        next = Traits::kConverters - 1;
+        (values ? loads.full_v : loads.full_k)[from.stage].wait(from.parity);
+        (values ? shared.empty_v : shared.empty_k)[to.stage].wait(to.parity ^ 1);
+        test_delay();
+        converter.convert(Traits::type_of(values ? p.v : p.k), loads.kv[from.stage][values],
+                          shared.kv[to.stage][values]);
+        if (values == 0 && lane == 0) shared.bad[to.stage][0] = loads.bad[from.stage][0];
+        fence_async();
+        arrive_as_warp((values ? loads.empty_v : loads.empty_k)[from.stage]);
+        arrive_as_warp((values ? shared.full_v : shared.full_k)[to.stage]);
       }
-      fence_async();
-      arrive_as_warp((values ? loads.empty_v : loads.empty_k)[from.stage]);
-      arrive_as_warp((values ? shared.full_v : shared.full_k)[to.stage]);
       from.advance(Traits::kLoadStages);
       to.advance(Traits::kStages);
     }

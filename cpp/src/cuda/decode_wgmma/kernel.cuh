@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
     // By TMA one lane arrives; else all do, and one more of each warp has told of bad pages.
     constexpr int kFullK = Traits::kShares * (Traits::kTma ? 1 : 33);
     constexpr int kFullV = Traits::kShares * (Traits::kTma ? 1 : 32);
-    constexpr int kEmpty = Traits::kConsumerWarps * kWarpArrivals;
+    constexpr int kEmpty = Traits::kConsumerWarps / Traits::kTeams * kWarpArrivals;
     if constexpr (Traits::kConverts) {
       init_ring<Traits::kLoadStages>(shared.loads, kFullK, kFullV, kWarpArrivals);
       init_ring<Traits::kStages>(shared, kWarpArrivals, kWarpArrivals, kEmpty);
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
       }
       if (warp == 0) loader.finish();
     } else if constexpr (Traits::kConverts) {
-      convert_works<Traits>(p, shared, warp > Traits::kLoaders);
+      convert_works<Traits>(p, shared, warp - Traits::kLoaders);
     }
   } else {
     if constexpr (Traits::kMovesRegisters) {

@@ -124,7 +124,7 @@ __device__ __forceinline__ bool blank_values(const DecodeProblem& p, const Work&
     return Traits::kBytes ? __vcmpeq4(x & exponent, exponent) : __vcmpeq2(x & exponent, exponent);
   };
 #pragma unroll 2
-  for (int i = thread_index(); i < kChunks; i += Traits::kConsumers) {
+  for (int i = thread_index() % Traits::kTeam; i < kChunks; i += Traits::kTeam) {
     if (key_of(i) < w.begin || key_of(i) >= w.end) {
       chunks[i] = uint4{0, 0, 0, 0};
     } else if (hidden) {
@@ -134,20 +134,20 @@ __device__ __forceinline__ bool blank_values(const DecodeProblem& p, const Work&
   }
   found &= p.v.dtype != DType::kInt8;
   fence_async();
-  return any_of_consumers<Traits>(found);
+  return any_of_team<Traits>(found);
 }
 
 // What is not finite in V of a tile becomes zero.
 template <class Traits>
 __device__ __forceinline__ void drop_nonfinite(DType type, std::uint8_t* v) {
   auto* words = reinterpret_cast<std::uint32_t*>(v);
-  sync_consumers<Traits>();  // everyone has looked
+  sync_team<Traits>();  // everyone has looked
 #pragma unroll 1
-  for (int i = thread_index(); i < Traits::kTileBytes / 4; i += Traits::kConsumers) {
+  for (int i = thread_index() % Traits::kTeam; i < Traits::kTileBytes / 4; i += Traits::kTeam) {
     words[i] &= ~nonfinite_elements(type, words[i]);
   }
   fence_async();
-  sync_consumers<Traits>();
+  sync_team<Traits>();
 }
 
 // What is not finite in V of a tile that some row sees in part becomes zero, since 0 x NaN would

@@ -3,7 +3,7 @@
 // The end of a work with query rows first. Partial states lie in the layout of accumulators, as
 // fold.cuh has them, but a row is one quad's alone, so that nothing goes through shared memory.
 //
-//   slot: SoftmaxState [rows], float4 [D / 8][threads]
+//   slot: SoftmaxState [rows], float4 [D / 8][threads of the rows]
 #pragma once
 
 #include "cuda/decode_wgmma/fold.cuh"
@@ -14,7 +14,8 @@ namespace pagedecode::cuda {
 template <class Traits>
 struct RowsFold : PartialStates {
   static constexpr int kVectors = Traits::kHeadDim / 8;
-  static constexpr int kBatch = 8;  // vectors in flight
+  static constexpr int kBatch = 8;                    // vectors in flight
+  static constexpr int kThreads = 2 * Traits::kRows;  // that hold the rows
   using Softmax = RowsSoftmax<Traits>;
   using Accumulators = float[4 * kVectors];
 
@@ -35,7 +36,7 @@ struct RowsFold : PartialStates {
     float4* const to = vectors(split);
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
-      to[j * Traits::kConsumers] = float4{o[4 * j], o[4 * j + 1], o[4 * j + 2], o[4 * j + 3]};
+      to[j * kThreads] = float4{o[4 * j], o[4 * j + 1], o[4 * j + 2], o[4 * j + 3]};
     }
   }
 
@@ -67,7 +68,7 @@ struct RowsFold : PartialStates {
       for (int j0 = 0; j0 < kVectors; j0 += kBatch) {
         float4 x[kBatch];
 #pragma unroll
-        for (int j = 0; j < kBatch; ++j) x[j] = __ldcg(from + (j0 + j) * Traits::kConsumers);
+        for (int j = 0; j < kBatch; ++j) x[j] = __ldcg(from + (j0 + j) * kThreads);
 #pragma unroll
         for (int j = 0; j < kBatch; ++j) {
           float* const to = o + 4 * (j0 + j);
@@ -83,6 +84,44 @@ struct RowsFold : PartialStates {
   }
 };
 
+// The second team's state, through the place of P; it is there after the next barrier.
+template <class Traits>
+__device__ __forceinline__ void give_to_first_team(const SoftmaxState (&state)[2],
+                                                   const float (&o)[Traits::kHeadDim / 2],
+                                                   WgmmaStorage<Traits>& shared) {
+  const int thread = thread_index() - Traits::kTeam;
+  if (thread < 0) return;
+  if (thread % 4 == 0) {
+    for (int r = 0; r < 2; ++r) shared.of_team[RowsSoftmax<Traits>::row_of(r)] = state[r];
+  }
+  auto* const to = reinterpret_cast<float4*>(shared.p) + thread;
+#pragma unroll
+  for (int j = 0; j < Traits::kHeadDim / 8; ++j) {
+    to[j * Traits::kTeam] = float4{o[4 * j], o[4 * j + 1], o[4 * j + 2], o[4 * j + 3]};
+  }
+}
+
+// Folds it behind the first team's.
+template <class Traits>
+__device__ __forceinline__ void take_from_second_team(SoftmaxState (&state)[2],
+                                                      float (&o)[Traits::kHeadDim / 2],
+                                                      const WgmmaStorage<Traits>& shared) {
+  FoldWeights weights[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    weights[r] = fold(state[r], shared.of_team[RowsSoftmax<Traits>::row_of(r)]);
+  }
+  const auto* const from = reinterpret_cast<const float4*>(shared.p) + thread_index();
+#pragma unroll
+  for (int j = 0; j < Traits::kHeadDim / 8; ++j) {
+    const float4 x = from[j * Traits::kTeam];
+    o[4 * j] = fmaf(x.x, weights[0].right, o[4 * j] * weights[0].left);
+    o[4 * j + 1] = fmaf(x.y, weights[0].right, o[4 * j + 1] * weights[0].left);
+    o[4 * j + 2] = fmaf(x.z, weights[1].right, o[4 * j + 2] * weights[1].left);
+    o[4 * j + 3] = fmaf(x.w, weights[1].right, o[4 * j + 3] * weights[1].left);
+  }
+}
+
 template <class Traits>
 __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const Plan& plan,
                                                   const Work& w, RowsMainloop<Traits>& mainloop,
@@ -97,18 +136,25 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
     const float minus_ref = mainloop.softmax.minus_ref[r];
     state[r] = {minus_ref == Softmax::kFresh ? -INFINITY : -minus_ref, sum};
   }
+  const bool holds = Traits::kTeams == 1 || thread_index() < Traits::kTeam;
+  if constexpr (Traits::kTeams > 1) give_to_first_team<Traits>(state, mainloop.o, shared);
   sync_consumers<Traits>();  // no one reads Q any more
+  if constexpr (Traits::kTeams > 1) {
+    if (holds) take_from_second_team<Traits>(state, mainloop.o, shared);
+  }
   if (w.splits > 1) {
     RowsFold<Traits> fold(p, plan, w);
-    fold.store(w.split, state, mainloop.o);
+    if (holds) fold.store(w.split, state, mainloop.o);
     const bool final = merge_levels(
         p, plan, w, &shared.last, [] { sync_consumers<Traits>(); },
         [&](int first, int count, int step, bool is_final) {
+          if (!holds) return;
           fold.load(first, count, step, state, mainloop.o);
           if (!is_final) fold.store(first, state, mainloop.o);
         });
     if (!final) return;
   }
+  if (!holds) return;
 
   const SequenceView s = view_of(w);
   const int t = lane_index() % 4;

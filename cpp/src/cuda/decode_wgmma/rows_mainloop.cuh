@@ -19,7 +19,7 @@ struct RowsMainloop {
   using Softmax = RowsSoftmax<Traits>;
   static constexpr int kHeadDim = Traits::kHeadDim;
   static constexpr int kKeys = Traits::kTileKeys;
-  static_assert(Traits::kTma && Traits::kRows == 64 * Traits::kGroups);
+  static_assert(Traits::kTma && Traits::kRows * Traits::kTeams == 64 * Traits::kGroups);
 
   const DecodeProblem& p;
   const Plan& plan;
@@ -34,7 +34,7 @@ struct RowsMainloop {
                           WgmmaStorage<Traits>& storage)
       : p(problem), plan(the_plan), shared(storage) {}
 
-  // All tiles of a work, from `ring` on.
+  // All tiles of a work, from `ring` on: those of this thread's team.
   __device__ __forceinline__ void run(const Work& w, int edge, RingPosition& ring) {
     softmax.begin(shared.scale, logit_options(p));
 #pragma unroll
@@ -44,32 +44,43 @@ struct RowsMainloop {
     const int end = w.end;
     int key0 = w.begin / kKeys * kKeys;
     if (w.begin >= end) return;
+    RingPosition at = ring;
+    if constexpr (Traits::kTeams > 1) {
+      const int team = thread_index() / Traits::kTeam;
+      key0 += team * kKeys;
+      if (team > 0) at.advance(Traits::kStages);
+      const int after = ring.stage + tiles_of<Traits>(w);
+      ring.stage = after % Traits::kStages;
+      ring.parity ^= after / Traits::kStages % 2;
+      if (key0 >= end) return;
+    }
     // Tiles from `edge` up to here hide nothing from any row.
     const int open_until = logit_options(p) ? INT32_MIN : w.n - w.m - kKeys;
-    const std::uint32_t q = uniform_address(shared.q + thread_index() / 128 * (64 * 128));
-    bool fresh = true;  // no row has a reference yet
+    const std::uint32_t q =
+        uniform_address(shared.q + thread_index() / 128 % (Traits::kRows / 64) * (64 * 128));
+    RingPosition before = at;  // of the tile before; in the first turn any
+    bool fresh = true;         // no row has a reference yet
     // In the first turn, O is a product of zeros with whatever lies there, which is forgotten:
     // products within a branch are serialised.
 #pragma unroll 1
     while (true) {
-      const RingPosition before = previous(ring);
       const bool values_there = fresh | shared.full_v[before.stage].test(before.parity);
       // In uniform registers, as descriptors are. A shuffle after the first product waits for it.
-      const std::uint32_t k = uniform_address(shared.kv[ring.stage][0]);
+      const std::uint32_t k = uniform_address(shared.kv[at.stage][0]);
       const std::uint32_t v = uniform_address(shared.kv[before.stage][1]);
-      wait_full(shared.full_k[ring.stage], ring.parity);
+      wait_full(shared.full_k[at.stage], at.parity);
       start_scores(q, k);
       if (!values_there) wait_full(shared.full_v[before.stage], before.parity);
       start_outputs(v);
       cute::warpgroup_wait<1>();
       wgmma::fence(s);
-      const std::uint64_t bad = shared.bad[ring.stage][0];
+      const std::uint64_t bad = shared.bad[at.stage][0];
       const bool partly = key0 > open_until || key0 < edge || bad != 0;
       if (partly) {
         const auto bad_key = [&](int c) { return (bad >> Softmax::key_of(c) & 1) != 0; };
         mask_tile<Softmax>(p, plan, w, key0, bad_key, shared.scale, s);
       }
-      arrive_as_warp(shared.empty_k[ring.stage]);
+      arrive_as_warp(shared.empty_k[at.stage]);
       std::uint32_t next[kKeys / 4];
       float factor[Softmax::kOwn];
       const bool moved = softmax.step(s, fresh, next, factor);
@@ -86,32 +97,25 @@ struct RowsMainloop {
         asm volatile("mov.b32 %0, %1;" : "=r"(weights[i]) : "r"(next[i]));
       }
       if (partly) {
-        wait_full(shared.full_v[ring.stage], ring.parity);
-        clean_row_values<Traits>(w, key0, shared.kv[ring.stage][1], *this);
+        wait_full(shared.full_v[at.stage], at.parity);
+        clean_row_values<Traits>(w, key0, shared.kv[at.stage][1], *this);
       }
       wgmma::fence(o);
       wgmma::fence(weights);
-      ring.advance(Traits::kStages);
-      key0 += kKeys;
+      before = at;
+#pragma unroll
+      for (int i = 0; i < Traits::kTeams; ++i) at.advance(Traits::kStages);
+      key0 += kKeys * Traits::kTeams;
       if (key0 >= end) break;
     }
-    const RingPosition last = previous(ring);
-    wait_full(shared.full_v[last.stage], last.parity);
-    start_outputs(uniform_address(shared.kv[last.stage][1]));
+    wait_full(shared.full_v[before.stage], before.parity);
+    start_outputs(uniform_address(shared.kv[before.stage][1]));
     finish_outputs();
-    arrive_as_warp(shared.empty_v[last.stage]);
+    arrive_as_warp(shared.empty_v[before.stage]);
+    if constexpr (Traits::kTeams == 1) ring = at;
   }
 
  private:
-  __device__ __forceinline__ static RingPosition previous(const RingPosition& ring) {
-    RingPosition before = ring;
-    if (--before.stage < 0) {
-      before.stage = Traits::kStages - 1;
-      before.parity ^= 1;
-    }
-    return before;
-  }
-
   __device__ __forceinline__ static std::uint32_t uniform_address(const void* at) {
     return __shfl_sync(~0u, shared_address(at), 0);
   }

@@ -29,7 +29,7 @@ struct RowsSoftmax {
   float scale[kRowScales ? kOwn : 1];
 
   __device__ __forceinline__ static int row_of(int r) {
-    return thread_index() / 32 * 16 + lane_index() / 4 + 8 * r;
+    return thread_index() / 32 % (Traits::kRows / 16) * 16 + lane_index() / 4 + 8 * r;
   }
   // Of a thread's key c, counted from the tile's first.
   __device__ __forceinline__ static int key_of(int c) {

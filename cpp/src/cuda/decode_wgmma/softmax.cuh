@@ -137,7 +137,7 @@ struct WgmmaSoftmax {
       const float all = exponentiate(s, total, p_address);
       fence_async();
       // A sum is at least each of its terms, and NaN if one is.
-      if (!any_of_consumers<Traits>(!again && !(all <= kCeiling))) break;
+      if (!any_of_team<Traits>(!again && !(all <= kCeiling))) break;
     }
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) sum[i] += total[i];

@@ -11,7 +11,8 @@
 // more warpgroups than blocks, some of the keys (then the parts of O add up at the work's end).
 //
 // With query rows first (rows_mainloop.cuh) M is 64 of the rows a warpgroup, and N of S = Q K^T the
-// keys; each warpgroup reads all of K and V. 1-byte tiles are then converted by two more warps,
+// keys; each warpgroup reads all of K and V, or, where two have the same 64 rows, every other tile.
+// 1-byte tiles are then converted by two more warps,
 // from a ring of their own (convert_tiles.cuh).
 #pragma once
 
@@ -64,7 +65,7 @@ struct WgmmaTraits {
                                   : kVariant.blocks_per_sm == 2 || kConverts ? 2
                                   : kFewLoaders                              ? 4
                                                                              : 8;
-  static constexpr int kConverters = kConverts ? 2 : 0;  // warps, of K and of V
+  static constexpr int kConverters = kConverts ? 2 : 0;  // warps
   static_assert(kTma || kVariant.blocks_per_sm == 1);
   // Those of K, or V, each with some rows of every tile.
   static constexpr int kShares = kLoaders > 1 ? kLoaders / 2 : 1;
@@ -78,6 +79,9 @@ struct WgmmaTraits {
       kMovesRegisters
           ? consumer_registers(kThreads, kVariant.blocks_per_sm, kConsumers, kLoaderRegisters)
           : launch_registers(kThreads, kVariant.blocks_per_sm);
+  // Warpgroups with the same rows, each of which has tiles of its own.
+  static constexpr int kTeams = kRowsFirst ? kGroups * 64 / kVariant.rows : 1;
+  static constexpr int kTeam = kConsumers / kTeams;  // threads
   static constexpr int kTileKeys = wgmma_keys(kVariant);
   static constexpr int kTileLog2 = log2_of(kTileKeys);
   static constexpr int kKeyWords = kTileKeys / 64;         // of a bit for each key
@@ -110,9 +114,12 @@ struct WgmmaTraits {
   static constexpr bool kOverlap = !kBytes || kMovesRegisters;
   static constexpr int kHalves = kOverlap ? 1 : 2;
 
-  // Of a buffer of P; Q and both buffers hold the epilogue's exchange (N, D) of float, too.
-  static constexpr int kPBytes =
-      kRowsFirst ? 16 : kRows * (kHeadDim > 2 * kTileKeys ? kHeadDim : 2 * kTileKeys);
+  // Of a buffer of P; Q and both buffers, or, for teams, these alone, hold the epilogue's exchange
+  // (N, D) of float, too.
+  static constexpr int kPBytes = kTeams > 1 ? kRows* kHeadDim * 2
+                                 : kRowsFirst
+                                     ? 16
+                                     : kRows*(kHeadDim > 2 * kTileKeys ? kHeadDim : 2 * kTileKeys);
   static constexpr int kPRowBlock = kTileKeys * 16;           // bytes of 8 rows of P
   static constexpr int kSharedRows = kRowsFirst ? 1 : kRows;  // that lie in several warps
 
@@ -165,6 +172,7 @@ struct WgmmaStorage {
   // At a work's end, of each row: its reference, its sum, then what its values are multiplied by.
   float ref[Traits::kSharedRows];
   float sum[Traits::kSharedRows];
+  SoftmaxState of_team[Traits::kTeams > 1 ? Traits::kRows : 1];  // the second's
   float scale[Traits::kOneByte ? Traits::kRows : 1];  // of raw products, to logits in base 2
   alignas(16) Work works[kWgmmaWorks];
   Barrier full_k[Traits::kStages];
@@ -201,15 +209,26 @@ __device__ __forceinline__ void sync_consumers() {
   named_sync(1, Traits::kConsumers);
 }
 
+// Barrier of those that share a tile.
+template <class Traits>
+__device__ __forceinline__ void sync_team() {
+  if constexpr (Traits::kTeams == 1) {
+    sync_consumers<Traits>();
+  } else {
+    named_sync(2 + thread_index() / Traits::kTeam, Traits::kTeam);
+  }
+}
+
 // The same, and whether any thread says yes.
 template <class Traits>
-__device__ __forceinline__ bool any_of_consumers(bool yes) {
+__device__ __forceinline__ bool any_of_team(bool yes) {
   std::uint32_t any;
   asm volatile(
-      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.cta.red.or.aligned.pred q, 1, %2, p;\n"
+      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.cta.red.or.aligned.pred q, %3, %2, p;\n"
       "selp.u32 %0, 1, 0, q;\n}"
       : "=r"(any)
-      : "r"(std::uint32_t(yes)), "n"(Traits::kConsumers)
+      : "r"(std::uint32_t(yes)), "n"(Traits::kTeam),
+        "r"(Traits::kTeams == 1 ? 1 : 2 + thread_index() / Traits::kTeam)
       : "memory");
   return any != 0;
 }

@@ -80,10 +80,11 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"bf16_d128_r32_few", kBf16, CacheKind::kSame, kTma, 128, 32, 2, 3, 1, kFewItems},
     {"fp16_d128_r16", kFp16, CacheKind::kSame, kTma, 128, 16, 1, 3, 2},
     {"fp16_d128_r16_few", kFp16, CacheKind::kSame, kTma, 128, 16, 2, 3, 1, kFewItems},
-    // Registers for 64 rows, and for 64 rows of 1-byte caches below: 16 x 8192 keys of bf16 130 us
-    // (two blocks of one warpgroup, rows first: 138).
-    {"bf16_d128_r64", kBf16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
-    {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 2, 1},
+    // 64 rows of 16 x 8192 keys, in pages of 64 and 16: rows first, two warpgroups with every other
+    // tile each, 130 and 133 us; two that share tiles of 128 keys 132 and 141; rows first, two
+    // blocks of one warpgroup, 138.
+    {"bf16_d128_r64", kBf16, CacheKind::kSame, kTma, 128, 64, 2, 5, 1, kAlways, kRowsFirst},
+    {"fp16_d128_r64", kFp16, CacheKind::kSame, kTma, 128, 64, 2, 5, 1, kAlways, kRowsFirst},
     // More than 64 rows read their keys once, two warpgroups with 64 rows each: 128 rows of 16 x
     // 8192 and of 64 x 8192 keys 138 and 586 us (1.18 and 1.24); two passes of 64: 261 and 1040.
     {"bf16_d128_r128", kBf16, CacheKind::kSame, kTma, 128, 128, 2, 6, 1, kAlways, kRowsFirst},
@@ -106,14 +107,16 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
 
     // More: keys are converted once for 128 rows, by warps of their own, which costs nothing beside
     // the
-    // products: 16 x 8192 keys 144 us (bf16 142; two passes of 64 rows: 195).
+    // products: 16 x 8192 keys 144 us (bf16 142; two passes of 64 rows: 195). Two warps are too few
+    // for 64 rows, of which rows first, two warpgroups with every other tile each, take 101, too.
     {"e4m3_d128_r128", kFp16, CacheKind::kE4M3, kTma, 128, 128, 2, 5, 1, kAlways, kRowsFirst},
     {"bytes_d128_r128", kFp16, CacheKind::kBytes, kTma, 128, 128, 2, 5, 1, kAlways, kRowsFirst},
 
     // D 64. 32 rows of bf16, 16 x 4096, 64 x 1024, 64 x 8192 keys: 41.9, 40.6, 251 us (three
     // blocks, of one loading warp each: 44.8, 45.4, 261; `_few`: 39.5, 47.1, 253). 1-byte: three
     // blocks (16 rows, 64 x 8192: 165; two: 195). 16 x 8192, 64 rows of bf16: rows first 72, keys
-    // first 92; 128 rows in two passes of 64 104, in one 106; of e4m3 128 (four passes of 32: 175).
+    // first 92; 128 rows in two passes of 64 104, in one 106; of e4m3 88 and 128 (in passes of 32:
+    // 93 and 175).
     {"bf16_d64_r16", kBf16, CacheKind::kSame, kTma, 64, 16, 1, 6, 2},
     {"bf16_d64_r32", kBf16, CacheKind::kSame, kTma, 64, 32, 1, 6, 2},
     {"bf16_d64_r16_few", kBf16, CacheKind::kSame, kTma, 64, 16, 2, 6, 1, kFewItems},
@@ -123,6 +126,7 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"fp16_d64_r64", kFp16, CacheKind::kSame, kTma, 64, 64, 1, 5, 2, kAlways, kRowsFirst},
     {"bytes_d64_r16", kFp16, CacheKind::kBytes, kTma, 64, 16, 1, 8, 3},
     {"bytes_d64_r32", kFp16, CacheKind::kBytes, kTma, 64, 32, 1, 6, 3},
+    {"bytes_d64_r64", kFp16, CacheKind::kBytes, kTma, 64, 64, 2, 8, 1, kAlways, kRowsFirst},
     {"bytes_d64_r128", kFp16, CacheKind::kBytes, kTma, 64, 128, 2, 8, 1, kAlways, kRowsFirst},
 
     // D 256: a tile is long enough (1.9 us of an SM's share of the memory) for one warpgroup an SM:
