@@ -58,12 +58,12 @@ struct RowsMainloop {
     const int open_until = logit_options(p) ? INT32_MIN : w.n - w.m - kKeys;
     const std::uint32_t q =
         uniform_address(shared.q + thread_index() / 128 % (Traits::kRows / 64) * (64 * 128));
-    RingPosition before = at;  // of the tile before; in the first turn any
-    bool fresh = true;         // no row has a reference yet
+    bool fresh = true;  // no row has a reference yet
     // In the first turn, O is a product of zeros with whatever lies there, which is forgotten:
     // products within a branch are serialised.
 #pragma unroll 1
     while (true) {
+      const RingPosition before = previous(at);
       const bool values_there = fresh | shared.full_v[before.stage].test(before.parity);
       // In uniform registers, as descriptors are. A shuffle after the first product waits for it.
       const std::uint32_t k = uniform_address(shared.kv[at.stage][0]);
@@ -102,20 +102,32 @@ struct RowsMainloop {
       }
       wgmma::fence(o);
       wgmma::fence(weights);
-      before = at;
 #pragma unroll
       for (int i = 0; i < Traits::kTeams; ++i) at.advance(Traits::kStages);
       key0 += kKeys * Traits::kTeams;
       if (key0 >= end) break;
     }
-    wait_full(shared.full_v[before.stage], before.parity);
-    start_outputs(uniform_address(shared.kv[before.stage][1]));
+    const RingPosition last = previous(at);
+    wait_full(shared.full_v[last.stage], last.parity);
+    start_outputs(uniform_address(shared.kv[last.stage][1]));
     finish_outputs();
-    arrive_as_warp(shared.empty_v[before.stage]);
+    arrive_as_warp(shared.empty_v[last.stage]);
     if constexpr (Traits::kTeams == 1) ring = at;
   }
 
  private:
+  // Of this team's tile before.
+  __device__ __forceinline__ static RingPosition previous(RingPosition at) {
+#pragma unroll
+    for (int i = 0; i < Traits::kTeams; ++i) {
+      if (--at.stage < 0) {
+        at.stage = Traits::kStages - 1;
+        at.parity ^= 1;
+      }
+    }
+    return at;
+  }
+
   __device__ __forceinline__ static std::uint32_t uniform_address(const void* at) {
     return __shfl_sync(~0u, shared_address(at), 0);
   }
