@@ -143,8 +143,8 @@ struct WgmmaFold : PartialStates {
   }
 
  private:
-  // Of a round of splits, `ref` being the largest reference of those before: the largest of all, and
-  // the table of weights and sums, which is there after the barrier that this ends with.
+  // Of a round of splits, `ref` being the largest reference of those before: the largest of all,
+  // and the table of weights and sums, which is there after the barrier that this ends with.
   template <int kLanes>
   __device__ __forceinline__ static void find_weights(int begin, int splits, const float* slot0,
                                                       const float* slot1, std::int64_t apart,

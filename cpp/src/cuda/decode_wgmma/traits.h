@@ -12,8 +12,8 @@
 //
 // With query rows first (rows_mainloop.cuh) M is 64 of the rows a warpgroup, and N of S = Q K^T the
 // keys; each warpgroup reads all of K and V, or, where two have the same 64 rows, every other tile.
-// 1-byte tiles are then converted by two more warps,
-// from a ring of their own (convert_tiles.cuh).
+// Where rows are first, 1-byte tiles are converted by two more warps, from a ring of their own
+// (convert_tiles.cuh).
 #pragma once
 
 #include "cuda/decode/pipeline.cuh"

@@ -38,7 +38,7 @@ struct WgmmaVariant {
   WgmmaLoad load;
   int head_dim;
   int rows;           // query rows (m x group) of a tile: N of the products, or M
-  int groups;         // consuming warpgroups of a block, for 64 keys or 64 rows each
+  int groups;         // consuming warpgroups of a block: 64 keys, or rows, or every other tile
   int stages;         // of a tile of K and V
   int blocks_per_sm;  // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 208
   WgmmaUse use = WgmmaUse::kAlways;
@@ -105,10 +105,9 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     {"e4m3_d128_r64", kFp16, CacheKind::kE4M3, kTma, 128, 64, 2, 5, 1},
     {"bytes_d128_r64", kFp16, CacheKind::kBytes, kTma, 128, 64, 2, 5, 1},
 
-    // More: keys are converted once for 128 rows, by warps of their own, which costs nothing beside
-    // the
-    // products: 16 x 8192 keys 144 us (bf16 142; two passes of 64 rows: 195). Two warps are too few
-    // for 64 rows, of which rows first, two warpgroups with every other tile each, take 101, too.
+    // More: keys are converted once for 128 rows, by warps of their own, beside the products: 16 x
+    // 8192 keys 144 us (bf16 142; two passes of 64 rows: 195). Two such warps are too few for 64
+    // rows: rows first, two warpgroups with every other tile each, take 101, too.
     {"e4m3_d128_r128", kFp16, CacheKind::kE4M3, kTma, 128, 128, 2, 5, 1, kAlways, kRowsFirst},
     {"bytes_d128_r128", kFp16, CacheKind::kBytes, kTma, 128, 128, 2, 5, 1, kAlways, kRowsFirst},
 
