@@ -54,7 +54,7 @@ Plan make_plan(const DecodeProblem& p, int rows_log2, int blocks, Partition part
   return plan;
 }
 
-// What locate.cuh finds in parallel.
+// What locate.cuh finds in parallel; the sequence's shape comes along, or the walk loads it.
 ChunkStart locate(const DecodeProblem& p, const Plan& plan, int chunk) {
   std::int32_t total = 0;
   auto units = [&](int b) {
@@ -62,12 +62,14 @@ ChunkStart locate(const DecodeProblem& p, const Plan& plan, int chunk) {
     return x.row_tiles * x.units;
   };
   for (int b = 0; b < p.batch; ++b) total += units(b);
-  ChunkStart s{ChunkLine(total, plan.chunks), 0, 0};
+  ChunkStart s{};
+  s.line = ChunkLine(total, plan.chunks);
   for (int b = 0; b < p.batch; ++b) {
     if (s.seq_begin + units(b) > s.line.begin(chunk)) break;
     s.seq_begin += units(b);
     ++s.seq;
   }
+  if (chunk % 2 == 0 && s.seq < p.batch) s.shape = load_shape(p, plan, s.seq);
   return s;
 }
 
