@@ -209,28 +209,33 @@ __device__ __forceinline__ void sync_consumers() {
   named_sync(1, Traits::kConsumers);
 }
 
-// Barrier of those that share a tile.
-template <class Traits>
-__device__ __forceinline__ void sync_team() {
-  if constexpr (Traits::kTeams == 1) {
-    sync_consumers<Traits>();
-  } else {
-    named_sync(2 + thread_index() / Traits::kTeam, Traits::kTeam);
-  }
-}
-
-// The same, and whether any thread says yes.
-template <class Traits>
-__device__ __forceinline__ bool any_of_team(bool yes) {
+// A barrier, and whether any thread says yes.
+template <int kId, int kThreads>
+__device__ __forceinline__ bool any_of(bool yes) {
   std::uint32_t any;
   asm volatile(
-      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.cta.red.or.aligned.pred q, %3, %2, p;\n"
+      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.cta.red.or.aligned.pred q, %2, %3, p;\n"
       "selp.u32 %0, 1, 0, q;\n}"
       : "=r"(any)
-      : "r"(std::uint32_t(yes)), "n"(Traits::kTeam),
-        "r"(Traits::kTeams == 1 ? 1 : 2 + thread_index() / Traits::kTeam)
+      : "r"(std::uint32_t(yes)), "n"(kId), "n"(kThreads)
       : "memory");
   return any != 0;
+}
+
+// The same for those that share a tile: all, or a team, each with a barrier of its own.
+template <class Traits>
+__device__ __forceinline__ bool any_of_team(bool yes) {
+  if constexpr (Traits::kTeams == 1) {
+    return any_of<1, Traits::kConsumers>(yes);
+  } else {
+    static_assert(Traits::kTeams == 2);
+    if (thread_index() < Traits::kTeam) return any_of<2, Traits::kTeam>(yes);
+    return any_of<3, Traits::kTeam>(yes);
+  }
+}
+template <class Traits>
+__device__ __forceinline__ void sync_team() {
+  any_of_team<Traits>(false);
 }
 
 // What this thread stored to shared memory is visible to wgmma and TMA after the next barrier.
