@@ -84,8 +84,7 @@ constexpr SharedPlan shared_plan(const Variant& v, const Plan& plan) {
   s.work = s.q + (q > exchange ? q : exchange);
   s.header = s.work + (plan.stages + 1) * kWorkBytes;
   s.barriers = s.header + plan.stages * kHeaderBytes;
-  s.flag = s.barriers + plan.stages * kStageBarriers * 8;
-  s.row_scale = s.flag + 16;
+  s.row_scale = s.barriers + plan.stages * kStageBarriers * 8;
   s.total = s.row_scale + (v.cache_bytes() == 1 ? (1 << plan.rows_log2) * 4 : 0);
   return s;
 }

@@ -75,4 +75,17 @@ __device__ __forceinline__ void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same, and whether any of their threads says yes.
+template <int kId, int kThreads>
+__device__ __forceinline__ bool any_of(bool yes) {
+  std::uint32_t any;
+  asm volatile(
+      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.cta.red.or.aligned.pred q, %2, %3, p;\n"
+      "selp.u32 %0, 1, 0, q;\n}"
+      : "=r"(any)
+      : "r"(std::uint32_t(yes)), "n"(kId), "n"(kThreads)
+      : "memory");
+  return any != 0;
+}
+
 }  // namespace pagedecode::cuda

@@ -132,7 +132,8 @@ __device__ __forceinline__ void write_state(const BlockState<Traits>& b, const W
     sync();
   }
   if (w.splits > 1) {
-    merge_splits<Traits::kHeadDim, kThreads>(p, plan, w, b.flag(), sync);
+    merge_splits<Traits::kHeadDim, kThreads>(
+        p, plan, w, [](bool yes) { return any_of<kConsumerBarrier, kWarps * 32>(yes); });
   }
 }
 

@@ -47,7 +47,6 @@ struct BlockState {
   __device__ Barrier& empty_v(int stage) const { return barrier(stage, 3); }
   // The header is there, ahead of the keys: Q can be fetched.
   __device__ Barrier& header(int stage) const { return barrier(stage, 4); }
-  __device__ bool* flag() const { return reinterpret_cast<bool*>(smem + plan.shared.flag); }
   __device__ float* row_scale() const {
     return reinterpret_cast<float*>(smem + plan.shared.row_scale);
   }

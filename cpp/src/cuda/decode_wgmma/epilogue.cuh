@@ -76,7 +76,7 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
     WgmmaFold<Traits> fold(p, plan, w);
     fold.store(w.split, mainloop.o, shared);
     const bool final = merge_levels(
-        p, plan, w, &shared.last, [] { sync_consumers<Traits>(); },
+        p, plan, w, [](bool yes) { return any_of_consumers<Traits>(yes); },
         [&](int first, int count, int step, bool is_final) {
           fold.load(first, count, step, shared, mainloop.o);
           if (!is_final) fold.store(first, mainloop.o, shared);

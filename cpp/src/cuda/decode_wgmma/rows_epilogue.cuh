@@ -146,7 +146,7 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
     RowsFold<Traits> fold(p, plan, w);
     if (holds) fold.store(w.split, state, mainloop.o);
     const bool final = merge_levels(
-        p, plan, w, &shared.last, [] { sync_consumers<Traits>(); },
+        p, plan, w, [](bool yes) { return any_of_consumers<Traits>(yes); },
         [&](int first, int count, int step, bool is_final) {
           if (!holds) return;
           fold.load(first, count, step, state, mainloop.o);

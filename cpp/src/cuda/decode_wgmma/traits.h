@@ -183,7 +183,6 @@ struct WgmmaStorage {
   Barrier empty_work[kWgmmaWorks];
   // Bit i % 64 of word i / 64: key i of the tile lies in a page out of the pool.
   std::uint64_t bad[Traits::kStages][Traits::kKeyWords];
-  bool last;  // whether this block is the last of an item's splits
   std::conditional_t<Traits::kConverts, WgmmaLoadRing<Traits>, NoLoadRing> loads;
 
   // Where the loading warps bring tiles.
@@ -209,24 +208,17 @@ __device__ __forceinline__ void sync_consumers() {
   named_sync(1, Traits::kConsumers);
 }
 
-// A barrier, and whether any thread says yes.
-template <int kId, int kThreads>
-__device__ __forceinline__ bool any_of(bool yes) {
-  std::uint32_t any;
-  asm volatile(
-      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.cta.red.or.aligned.pred q, %2, %3, p;\n"
-      "selp.u32 %0, 1, 0, q;\n}"
-      : "=r"(any)
-      : "r"(std::uint32_t(yes)), "n"(kId), "n"(kThreads)
-      : "memory");
-  return any != 0;
+// The same, and whether any thread says yes.
+template <class Traits>
+__device__ __forceinline__ bool any_of_consumers(bool yes) {
+  return any_of<1, Traits::kConsumers>(yes);
 }
 
-// The same for those that share a tile: all, or a team, each with a barrier of its own.
+// Those that share a tile: all, or a team, which has a barrier of its own.
 template <class Traits>
 __device__ __forceinline__ bool any_of_team(bool yes) {
   if constexpr (Traits::kTeams == 1) {
-    return any_of<1, Traits::kConsumers>(yes);
+    return any_of_consumers<Traits>(yes);
   } else {
     static_assert(Traits::kTeams == 2);
     if (thread_index() < Traits::kTeam) return any_of<2, Traits::kTeam>(yes);

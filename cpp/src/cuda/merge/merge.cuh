@@ -10,12 +10,12 @@
 namespace pagedecode::cuda {
 
 // Whether this block is the last of `count` to arrive; what its threads wrote before is visible to
-// the last. Every thread that `sync` joins calls it.
-template <class Sync>
-__device__ __forceinline__ bool arrive_last(std::uint32_t* counter, int count, bool* shared,
-                                            Sync&& sync) {
+// the last. Every thread that `any` joins calls it: a barrier that tells whether any says yes.
+template <class Any>
+__device__ __forceinline__ bool arrive_last(std::uint32_t* counter, int count, Any&& any) {
   test_delay();
-  sync();
+  any(false);
+  bool last = false;
   if (thread_index() == 0) {
     test_delay();
     // After the barrier before, the release makes the block's writes visible to who sees the count;
@@ -26,12 +26,10 @@ __device__ __forceinline__ bool arrive_last(std::uint32_t* counter, int count, b
                  : "=r"(before)
                  : "l"(counter)
                  : "memory");
-    const bool last = before + 1 == static_cast<std::uint32_t>(count);
+    last = before + 1 == static_cast<std::uint32_t>(count);
     if (last) *counter = 0;
-    *shared = last;
   }
-  sync();
-  return *shared;
+  return any(last);
 }
 
 // Folds `count` splits of an item, every `step`-th from `first` on, in order: to its rows if
@@ -148,11 +146,10 @@ struct MergeTree {
 // After a block has written its split's partial state: walks the levels of the merge that this
 // block is the last one for, with fold(first, count, step, final): slots of splits `first`, `first
 // + step`, .. fold to the item's rows if `final`, else to the slot of `first`. Whether the last
-// fold was final. `sync` is the barrier of the threads that wrote and fold.
-template <class Sync, class Fold>
+// fold was final. `any` is the barrier of the threads that wrote and fold, as of arrive_last().
+template <class Any, class Fold>
 __device__ __forceinline__ bool merge_levels(const DecodeProblem& p, const Plan& plan,
-                                             const Work& w, bool* shared, Sync&& sync,
-                                             Fold&& fold) {
+                                             const Work& w, Any&& any, Fold&& fold) {
   // kWholeItems: the running fold lies in slot 0, this split in slot 1.
   const bool whole = plan.partition == Partition::kWholeItems;
   if (whole && w.split == 0) return false;
@@ -169,13 +166,13 @@ __device__ __forceinline__ bool merge_levels(const DecodeProblem& p, const Plan&
     final = level == 1;
     if (whole) {
       final = w.split == w.splits - 1;
-      sync();
+      any(false);
     } else {
       if (level == 1) {
         counter = plan.counters + counter_of(p, plan, w.origin, w.head);
         if (tree.groups > 1) first = 0, count = tree.groups, step = tree.fan;
       }
-      if (!arrive_last(counter, count, shared, sync)) return false;
+      if (!arrive_last(counter, count, any)) return false;
     }
     fold(first, count, step, final);
   }
@@ -183,11 +180,11 @@ __device__ __forceinline__ bool merge_levels(const DecodeProblem& p, const Plan&
 }
 
 // The same for slots of rows of columns.
-template <int kHeadDim, int kThreads, class Sync>
+template <int kHeadDim, int kThreads, class Any>
 __device__ __forceinline__ void merge_splits(const DecodeProblem& p, const Plan& plan,
-                                             const Work& w, bool* shared, Sync&& sync) {
-  merge_levels(p, plan, w, shared, sync, [&](int first, int count, int step, bool final) {
-    fold_slots<kHeadDim, kThreads>(p, plan, w, first, count, step, final, sync);
+                                             const Work& w, Any&& any) {
+  merge_levels(p, plan, w, any, [&](int first, int count, int step, bool final) {
+    fold_slots<kHeadDim, kThreads>(p, plan, w, first, count, step, final, [&] { any(false); });
   });
 }
 

@@ -42,7 +42,6 @@ struct SharedPlan {
   std::int32_t work;       // ring of Work [stages + 1]
   std::int32_t header;     // StageHeader [stages]
   std::int32_t barriers;   // [stages][kStageBarriers]
-  std::int32_t flag;       // one word: whether this block is the last of an item
   std::int32_t row_scale;  // float [rows], kBytes
   std::int32_t total;
 };
