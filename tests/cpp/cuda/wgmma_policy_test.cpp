@@ -215,6 +215,16 @@ TEST(WgmmaPolicy, StridesOfDimensionsOfSizeOneAreIgnored) {
   EXPECT_EQ(name_for(p, 8), "bf16_d128_r8_few");
 }
 
+TEST(WgmmaPolicy, MostKeysOfATable) {
+  DecodeProblem p = problem(DType::kBFloat16, DType::kBFloat16);
+  p.batch = p.total_q = p.max_q = 1;
+  p.num_q_heads = 64;
+  p.pages.width = (INT64_C(1) << 25) - 4;  // 2^31 - 256 keys
+  EXPECT_NO_THROW(check_decode_supported(p, hopper()));
+  ++p.pages.width;
+  EXPECT_THROW(check_decode_supported(p, hopper()), Unsupported);
+}
+
 TEST(WgmmaPolicy, TheEnvironmentLeavesItOut) {
   DecodeProblem p = problem(DType::kBFloat16, DType::kBFloat16);
   p.batch = p.total_q = p.max_q = 1;

@@ -75,7 +75,7 @@ __device__ __forceinline__ void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// The same, and whether any of their threads says yes.
+// The same, and whether any of their threads says yes. By whole warps.
 template <int kId, int kThreads>
 __device__ __forceinline__ bool any_of(bool yes) {
   std::uint32_t any;

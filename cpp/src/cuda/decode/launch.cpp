@@ -23,6 +23,8 @@ namespace {
 // With batch_invariant, splits begin at multiples of this many keys.
 constexpr int kInvariantKeys = 4096;
 static_assert(kCounterBytes >= kCounters * sizeof(std::uint32_t));
+// Of a sequence: kernels count keys in 32 bits, up to two tiles past the last.
+constexpr std::int64_t kMostKeys = INT32_MAX - 255;
 
 using LaunchVariant = cudaError_t (*)(const DecodeProblem&, const Plan&, std::size_t,
                                       const DeviceInfo&);
@@ -147,9 +149,9 @@ Decision decide_supported(const DecodeProblem& p, const DeviceInfo& device) {
                         name(p.q.dtype) + ", float8_e4m3fn, float8_e5m2 or int8");
     }
   }
-  if (p.pages.width * p.page_size >= std::int64_t{1} << 31) {
+  if (p.pages.width * p.page_size > kMostKeys) {
     throw Unsupported("block_table: got room for " + std::to_string(p.pages.width * p.page_size) +
-                      " keys on CUDA, want fewer than 2^31");
+                      " keys on CUDA, want at most " + std::to_string(kMostKeys));
   }
   if (p.total_q >= std::int64_t{1} << 31 || p.max_q * p.group >= std::int64_t{1} << 25 ||
       p.batch >= std::int64_t{1} << 31) {

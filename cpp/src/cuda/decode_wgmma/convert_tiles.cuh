@@ -82,10 +82,12 @@ class TileConverter {
   int to_[kTurns][2];
 };
 
-// Every kConverters-th of the tiles of K and V, in turn, of all works, from number `warp` on.
+// Every kConverters-th of the tiles of K and V, in turn, of all works, from number `warp` on: one
+// warp's are K's, the other's V's, so that those of a ring become full in order.
 template <class Traits>
 __device__ __forceinline__ void convert_works(const DecodeProblem& p, WgmmaStorage<Traits>& shared,
                                               int warp) {
+  static_assert(Traits::kConverters == 2);
   const int lane = threadIdx.x % 32;
   const TileConverter<Traits> converter;
   auto& loads = shared.loads;

@@ -76,7 +76,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
   const int head_lane = blockIdx.x % plan.heads;
   const int chunk = blockIdx.x / plan.heads;
   if (threadIdx.x == 0) {
-    // By TMA one lane arrives; else all do, and one more of each warp has told of bad pages.
+    // Of each loading warp, by TMA, one lane arrives; else all do, and, for K, one once more, which
+    // has told of bad pages.
     constexpr int kFullK = Traits::kShares * (Traits::kTma ? 1 : 33);
     constexpr int kFullV = Traits::kShares * (Traits::kTma ? 1 : 32);
     constexpr int kEmpty = Traits::kConsumerWarps / Traits::kTeams * kWarpArrivals;

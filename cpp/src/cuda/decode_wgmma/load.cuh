@@ -183,8 +183,9 @@ class WgmmaLoader {
     (values ? ring.full_v : ring.full_k)[landed_.stage].wait(landed_.parity);
   }
 
-  // By 4 or 2 at a time: a turn of this loop takes about 280 clocks, from the shuffles to the last
-  // request (1-byte caches with boxes of 8 tokens one at a time: 1.75 x the ceiling).
+  // Arrives, for no box, too. By 4, 2 or 1 at a time: a turn takes about 280 clocks, from the
+  // shuffles to the last request (1-byte caches with boxes of 8 tokens one at a time: 1.75 x the
+  // ceiling).
   __device__ __forceinline__ void load_boxes(const CUtensorMap& map, std::uint8_t* to,
                                              Barrier& full, int head, int from, int first,
                                              int count, int page, int token) {

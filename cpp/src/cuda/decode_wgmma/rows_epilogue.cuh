@@ -1,7 +1,8 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
 // The end of a work with query rows first. Partial states lie in the layout of accumulators, as
-// fold.cuh has them, but a row is one quad's alone, so that nothing goes through shared memory.
+// fold.cuh has them, but a row is one quad's alone, so that nothing but a second team's state goes
+// through shared memory.
 //
 //   slot: SoftmaxState [rows], float4 [D / 8][threads of the rows]
 #pragma once

@@ -82,6 +82,8 @@ struct WgmmaTraits {
   // Warpgroups with the same rows, each of which has tiles of its own.
   static constexpr int kTeams = kRowsFirst ? kGroups * 64 / kVariant.rows : 1;
   static constexpr int kTeam = kConsumers / kTeams;  // threads
+  // A team waits for tiles of its own alone: those before, of a stage's round before, have landed.
+  static_assert(kTeams == 1 || kConverts || wgmma_flight(kVariant) + kTeams <= kVariant.stages);
   static constexpr int kTileKeys = wgmma_keys(kVariant);
   static constexpr int kTileLog2 = log2_of(kTileKeys);
   static constexpr int kKeyWords = kTileKeys / 64;         // of a bit for each key

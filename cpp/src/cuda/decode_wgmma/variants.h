@@ -39,8 +39,8 @@ struct WgmmaVariant {
   int head_dim;
   int rows;           // query rows (m x group) of a tile: N of the products, or M
   int groups;         // consuming warpgroups of a block: 64 keys, or rows, or every other tile
-  int stages;         // of a tile of K and V
-  int blocks_per_sm;  // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 208
+  int stages;         // of a tile of K and V, as it is loaded
+  int blocks_per_sm;  // registers: 1 group 248, 168, 128 with 1, 2, 3; 2 groups 176 to 216
   WgmmaUse use = WgmmaUse::kAlways;
   WgmmaOrder order = WgmmaOrder::kKeysFirst;
 };
@@ -147,8 +147,7 @@ inline constexpr WgmmaVariant kWgmmaVariants[] = {
     // Pages of 1, 64 x 8192 keys of D 128, 8 rows: bf16 487 us, e4m3 295 (pages of 64: 481 and 251;
     // one warp for K and one for V of each of two blocks: 617 and 421). Many short sequences are
     // slower than with two blocks: 256 x 512 keys of e4m3 1.27 x (D 64), 1.13 x (D 128), 1.12 x (D
-    // 256). 128 rows of 16 x 8192, in passes of 64 rows: D 64 173 us of bf16, 186 of e4m3 (of 32
-    // rows:
+    // 256). 128 rows of 16 x 8192 in passes of 64: D 64 173 us of bf16, 186 of e4m3 (passes of 32:
     // 300, 249), D 256 567 and 417 (of 32 and 16: 1041, 1372).
     {"bf16_d64_r32_copies", kBf16, CacheKind::kSame, kCopies, 64, 32, 2, 6, 1},
     {"bf16_d128_r16_copies", kBf16, CacheKind::kSame, kCopies, 128, 16, 2, 3, 1},
