@@ -82,17 +82,17 @@ class TileConverter {
   int to_[kTurns][2];
 };
 
-// Every kConverters-th of the tiles of K and V, in turn, of all works, from number `warp` on: one
-// warp's are K's, the other's V's, so that those of a ring become full in order.
+// All tiles of K, or of V, of all works: warp 0 has K's, warp 1 V's.
 template <class Traits>
 __device__ __forceinline__ void convert_works(const DecodeProblem& p, WgmmaStorage<Traits>& shared,
                                               int warp) {
   static_assert(Traits::kConverters == 2);
+  const bool values = warp == 1;
+  const DType type = Traits::type_of(values ? p.v : p.k);
   const int lane = threadIdx.x % 32;
   const TileConverter<Traits> converter;
   auto& loads = shared.loads;
   RingPosition works, from, to;
-  int next = warp;  // tiles of K and V until this warp's next
 #pragma unroll 1
   while (true) {
     shared.full_work[works.stage].wait(works.parity);
@@ -105,20 +105,14 @@ __device__ __forceinline__ void convert_works(const DecodeProblem& p, WgmmaStora
     if (!more) return;
 #pragma unroll 1
     for (; tiles > 0; --tiles) {
-#pragma unroll 1
-      for (int values = 0; values < 2; ++values) {
-        if (next-- > 0) continue;
-        next = Traits::kConverters - 1;
-        (values ? loads.full_v : loads.full_k)[from.stage].wait(from.parity);
-        (values ? shared.empty_v : shared.empty_k)[to.stage].wait(to.parity ^ 1);
-        test_delay();
-        converter.convert(Traits::type_of(values ? p.v : p.k), loads.kv[from.stage][values],
-                          shared.kv[to.stage][values]);
-        if (values == 0 && lane == 0) shared.bad[to.stage][0] = loads.bad[from.stage][0];
-        fence_async();
-        arrive_as_warp((values ? loads.empty_v : loads.empty_k)[from.stage]);
-        arrive_as_warp((values ? shared.full_v : shared.full_k)[to.stage]);
-      }
+      (values ? loads.full_v : loads.full_k)[from.stage].wait(from.parity);
+      (values ? shared.empty_v : shared.empty_k)[to.stage].wait(to.parity ^ 1);
+      test_delay();
+      converter.convert(type, loads.kv[from.stage][values], shared.kv[to.stage][values]);
+      if (!values && lane == 0) shared.bad[to.stage][0] = loads.bad[from.stage][0];
+      fence_async();
+      arrive_as_warp((values ? loads.empty_v : loads.empty_k)[from.stage]);
+      arrive_as_warp((values ? shared.full_v : shared.full_k)[to.stage]);
       from.advance(Traits::kLoadStages);
       to.advance(Traits::kStages);
     }
