@@ -54,6 +54,7 @@ if(PAGEDECODE_HOPPER)
   )
   set(PAGEDECODE_CUDA_HOPPER_SOURCES
     src/cuda/decode_wgmma/instances/bf16_d128_r128.cu
+    src/cuda/decode_wgmma/instances/bf16_d128_r128_few.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r16.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r16_copies.cu
     src/cuda/decode_wgmma/instances/bf16_d128_r16_few.cu
@@ -83,15 +84,20 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/bytes_d128_r32_copies.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r64.cu
     src/cuda/decode_wgmma/instances/bytes_d128_r64_copies.cu
+    src/cuda/decode_wgmma/instances/bytes_d128_r64_few.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r16.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r16_copies.cu
+    src/cuda/decode_wgmma/instances/bytes_d256_r16_few.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r32.cu
+    src/cuda/decode_wgmma/instances/bytes_d256_r32_few.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r64.cu
     src/cuda/decode_wgmma/instances/bytes_d256_r64_copies.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r128.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r16.cu
+    src/cuda/decode_wgmma/instances/bytes_d64_r16_few.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r32.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r32_copies.cu
+    src/cuda/decode_wgmma/instances/bytes_d64_r32_few.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r64.cu
     src/cuda/decode_wgmma/instances/bytes_d64_r64_copies.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r128.cu
@@ -100,9 +106,11 @@ if(PAGEDECODE_HOPPER)
     src/cuda/decode_wgmma/instances/e4m3_d128_r32.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r32_few.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r64.cu
+    src/cuda/decode_wgmma/instances/e4m3_d128_r64_few.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r8.cu
     src/cuda/decode_wgmma/instances/e4m3_d128_r8_few.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r128.cu
+    src/cuda/decode_wgmma/instances/fp16_d128_r128_few.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r16.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r16_few.cu
     src/cuda/decode_wgmma/instances/fp16_d128_r64.cu

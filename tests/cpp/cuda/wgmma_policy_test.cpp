@@ -70,6 +70,9 @@ TEST(WgmmaPolicy, FewItemsHaveKernelsOfTheirOwn) {
     EXPECT_EQ(name_for(bf16, 8), "bf16_d128_r8_few");
     EXPECT_EQ(name_for(bf16, 32), "bf16_d128_r32_few");
     EXPECT_EQ(name_for(bf16, 33), "bf16_d128_r64");
+    EXPECT_EQ(name_for(p, 33), batch == 1 ? "e4m3_d128_r64_few" : "e4m3_d128_r64");
+    EXPECT_EQ(name_for(bf16, 128), batch == 1 ? "bf16_d128_r128_few" : "bf16_d128_r128");
+    EXPECT_EQ(name_for(bf16, 129), "bf16_d128_r128");
   }
   p.batch = bf16.batch = 17;
   EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8");
@@ -91,6 +94,76 @@ TEST(WgmmaPolicy, FewItemsHaveKernelsOfTheirOwn) {
   p.batch = 1;
   p.batch_invariant = true;
   EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8");
+  // Splits that the caller asks for are folded.
+  p.batch_invariant = false;
+  p.num_splits = 4;
+  EXPECT_EQ(name_for(p, 8), "e4m3_d128_r8");
+}
+
+TEST(WgmmaPolicy, WhoGathersSplits) {
+  if (!wgmma_is_built()) GTEST_SKIP() << "no wgmma in this build";
+  DecodeProblem p = problem(DType::kBFloat16, DType::kBFloat16);
+  p.num_q_heads = 64;
+  p.pages.width = 10;
+  const auto gathers = [&](int batch, int rows) {
+    p.batch = batch;
+    p.total_q = batch * rows / 8;
+    p.max_q = rows / 8;
+    return explain_decode(p, hopper()).why.find("gathered") != std::string::npos;
+  };
+  EXPECT_TRUE(gathers(1, 8));
+  EXPECT_TRUE(gathers(16, 8));  // a kernel for few items, 128 of them
+  EXPECT_FALSE(gathers(17, 8));
+  EXPECT_TRUE(gathers(1, 64));  // a kernel that folds, too: 16 splits of an item
+  EXPECT_FALSE(gathers(2, 64));
+  EXPECT_TRUE(gathers(1, 128));  // large states
+  EXPECT_FALSE(gathers(2, 128));
+  EXPECT_FALSE(gathers(1, 136));  // two passes
+  p.num_splits = 4;
+  EXPECT_FALSE(gathers(1, 8));
+  EXPECT_FALSE(gathers(1, 64));
+  p.num_splits = 0;
+  p.batch_invariant = true;
+  EXPECT_FALSE(gathers(1, 8));
+  EXPECT_FALSE(gathers(1, 64));
+  p.batch_invariant = false;
+  test::EnvironmentVariable forced("PAGEDECODE_KERNEL");
+  forced.set("independent");
+  EXPECT_FALSE(gathers(1, 8));
+  EXPECT_FALSE(gathers(1, 64));
+  EXPECT_EQ(explain_decode(p, hopper()).kernel, "wgmma_bf16_d128_r64");
+}
+
+// A workspace is good for any shapes in any order: what no call may write to but the exchange lies
+// in all of them at the same place, and what stands in for a gathering kernel has room, too.
+TEST(WgmmaPolicy, AWorkspaceHasRoomForTheExchange) {
+  if (!wgmma_is_built()) GTEST_SKIP() << "no wgmma in this build";
+  DecodeProblem p = problem(DType::kBFloat16, DType::kBFloat16);
+  p.num_q_heads = 64;
+  p.pages.width = 10;
+  const std::size_t exchange = std::size_t{132} * kExchangeBytesOfSm;
+  test::EnvironmentVariable forced("PAGEDECODE_KERNEL");
+  for (int batch : {1, 16, 64}) {
+    for (int m : {1, 4, 8, 16}) {
+      p.batch = batch;
+      p.total_q = batch * m;
+      p.max_q = m;
+      forced.unset();
+      const std::size_t chosen = decode_workspace_bytes(p, hopper());
+      EXPECT_GT(chosen, kCounterBytes + exchange);
+      forced.set("independent");
+      EXPECT_GE(chosen, decode_workspace_bytes(p, hopper()));
+      forced.set("mma");
+      EXPECT_GT(decode_workspace_bytes(p, hopper()), kCounterBytes + exchange);
+    }
+  }
+  forced.unset();
+  for (const WgmmaVariant& v : kWgmmaVariants) {
+    if (!wgmma_gathers(v)) continue;
+    EXPECT_LE(2 * wgmma_slot_bytes(v) * v.blocks_per_sm, kExchangeBytesOfSm) << v.name;
+  }
+  p.total_q = p.max_q = 0;
+  EXPECT_LT(decode_workspace_bytes(p, hopper()), 2 * kCounterBytes);
 }
 
 TEST(WgmmaPolicy, WhatItDoesNotTake) {
@@ -172,7 +245,7 @@ TEST(WgmmaPolicy, NoVariantOfTheTableIsUnreachable) {
     for (DType kv : {q, DType::kFloat8E4M3, DType::kFloat8E5M2}) {
       for (int d : {64, 128, 256}) {
         for (int page : {1, 16, 64}) {
-          for (int rows : {1, 9, 17, 33, 200, -1, -9, -17}) {
+          for (int rows : {1, 9, 17, 33, 200, -1, -9, -17, -33, -100}) {
             DecodeProblem p = problem(q, kv);
             if (rows < 0) p.batch = 1;
             p.head_dim = d;
@@ -235,6 +308,8 @@ TEST(WgmmaPolicy, TheEnvironmentLeavesItOut) {
   const Explanation e = explain_decode(p, hopper());
   EXPECT_EQ(e.kernel, "mma_bf16_d128");
   EXPECT_NE(e.why.find("PAGEDECODE_KERNEL=mma"), std::string::npos) << e.why;
+  forced.set("independent");
+  EXPECT_EQ(explain_decode(p, hopper()).kernel, "wgmma_bf16_d128_r8");
   forced.set("wgmma");
   EXPECT_THROW(explain_decode(p, hopper()), InvalidArgument);
   forced.unset();

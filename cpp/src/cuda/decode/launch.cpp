@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -35,22 +36,32 @@ LaunchVariant launcher(int index, std::integer_sequence<int, kIndices...>) {
   return kLaunchers[index];
 }
 
-// PAGEDECODE_KERNEL=mma leaves the wgmma kernels out, for tests. Read each time: a test may set it.
-bool mma_is_asked_for() {
+// Which kernels may be chosen.
+enum class Kernels {
+  kAll,
+  kIndependent,  // not those whose blocks wait for each other
+  kMma,          // not the wgmma kernels
+};
+
+// PAGEDECODE_KERNEL: independent or mma. Read each time: a test may set it.
+Kernels allowed_kernels() {
   const char* value = std::getenv("PAGEDECODE_KERNEL");
-  if (value == nullptr || *value == '\0') return false;
-  if (std::strcmp(value, "mma") == 0) return true;
-  throw InvalidArgument("PAGEDECODE_KERNEL: got '" + std::string(value) + "', want mma");
+  if (value == nullptr || *value == '\0') return Kernels::kAll;
+  if (std::strcmp(value, "independent") == 0) return Kernels::kIndependent;
+  if (std::strcmp(value, "mma") == 0) return Kernels::kMma;
+  throw InvalidArgument("PAGEDECODE_KERNEL: got '" + std::string(value) +
+                        "', want independent or mma");
 }
 
 struct Decision {
   Policy policy;
   WgmmaChoice wgmma;  // goes before `policy`
   Plan plan;
+  bool gathers = false;  // splits, in the exchange, and not in `slots`
   std::int64_t slots = 0;
 };
 
-Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
+Decision decide(const DecodeProblem& p, const DeviceInfo& device, Kernels kernels) {
   Decision d;
   const CacheKind cache = cache_kind(p.q.dtype, p.k.dtype, p.v.dtype, p.rope.on);
   // A call without rows still has a plan: its workspace can be asked for.
@@ -58,10 +69,11 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
   d.policy = choose_policy(p.q.dtype, cache, needs_options(p), p.head_dim,
                            p.batch_invariant ? p.group : max_rows, device);
   if (d.policy.variant < 0) return d;
-  if (mma_is_asked_for()) {
+  if (kernels == Kernels::kMma) {
     d.wgmma.why_not = "PAGEDECODE_KERNEL=mma";
   } else if (wgmma_is_built()) {
-    d.wgmma = choose_wgmma(p, device, p.batch_invariant ? p.group : max_rows);
+    d.wgmma =
+        choose_wgmma(p, device, p.batch_invariant ? p.group : max_rows, kernels == Kernels::kAll);
   } else {
     d.wgmma.why_not = "no wgmma in this build (PAGEDECODE_HOPPER)";
   }
@@ -73,10 +85,10 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
     plan.stages = v.stages;
     plan.rows_log2 = log2_of(v.rows);
     plan.tile_log2 = plan.unit_log2 = log2_of(wgmma_keys(v));
-    // One block of two warpgroups an SM: 16 splits of the most common problems. Of 8 rows, its
-    // threads have all values in flight at once (1 x 8192: 18.2 us in one level, 20.8 in two; 32
-    // rows 22.1 both ways).
+    // One block of two warpgroups an SM: 16 splits of the most common problems.
     if (v.groups > 1 && v.order == WgmmaOrder::kKeysFirst) plan.one_level_splits = 16;
+    d.gathers =
+        kernels == Kernels::kAll && wgmma_gathers(v) && is_to_gather(v, p, device, max_rows);
     blocks_per_sm = v.blocks_per_sm;
     head_dim = v.head_dim;
   } else {
@@ -123,15 +135,42 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device) {
     plan.partition =
         items * p.num_kv_heads <= resident ? Partition::kSplitItems : Partition::kWholeItems;
   }
-  d.slots = p.batch == 0 || p.total_q == 0 || p.max_q == 0 ? 0 : num_slots(p, plan);
+  const bool empty = p.batch == 0 || p.total_q == 0 || p.max_q == 0;
+  d.slots = empty || d.gathers ? 0 : num_slots(p, plan);
+  d.gathers = d.gathers && !empty;
+  // One pass over the heads: a block has two slots of the exchange. Few items see to it.
+  assert(!d.gathers || plan.heads == p.num_kv_heads);
   return d;
+}
+
+// The exchange lies behind the counters, in every call's workspace: what others write to must not
+// reach it.
+std::size_t exchange_bytes(const DeviceInfo& device) {
+  if (!wgmma_is_built() || device.cc_major != 9 || device.cc_minor != 0) return 0;
+  return static_cast<std::size_t>(device.sm_count) * kExchangeBytesOfSm;
 }
 
 std::string name(DType t) { return name_of(t); }
 
-std::size_t bytes_of(const Decision& d) {
-  return kWorkspaceAlignment + kCounterBytes +
+std::size_t bytes_of(const Decision& d, const DecodeProblem& p, const DeviceInfo& device) {
+  if (d.gathers) {
+    // Or what is launched in its stead.
+    return bytes_of(decide(p, device, Kernels::kIndependent), p, device);
+  }
+  if (d.slots == 0) return kWorkspaceAlignment + kCounterBytes;
+  return kWorkspaceAlignment + decode_zeroed_bytes(device) +
          static_cast<std::size_t>(d.slots * d.plan.slot_floats) * sizeof(float);
+}
+
+cudaError_t launch(Decision& d, const DecodeProblem& p, void* workspace, const DeviceInfo& device) {
+  const auto at = (reinterpret_cast<std::uintptr_t>(workspace) + kWorkspaceAlignment - 1) /
+                  kWorkspaceAlignment * kWorkspaceAlignment;
+  d.plan.counters = reinterpret_cast<std::uint32_t*>(at);
+  if (d.gathers) d.plan.exchange = reinterpret_cast<float*>(at + kCounterBytes);
+  d.plan.partials = reinterpret_cast<float*>(at + decode_zeroed_bytes(device));
+  if (d.wgmma.variant >= 0) return launch_wgmma(d.wgmma.variant, p, d.plan, device);
+  const auto mma = launcher(d.policy.variant, std::make_integer_sequence<int, kNumVariants>{});
+  return mma(p, d.plan, d.policy.smem, device);
 }
 
 // What a call runs. Throws Unsupported.
@@ -159,7 +198,7 @@ Decision decide_supported(const DecodeProblem& p, const DeviceInfo& device) {
                       " rows on CUDA, want a batch and rows below 2^31, and rows of a sequence "
                       "times group below 2^25");
   }
-  Decision d = decide(p, device);
+  Decision d = decide(p, device, allowed_kernels());
   if (d.policy.variant < 0) {
     throw Unsupported("q: got head dim " + std::to_string(p.head_dim) + " with " + name(p.k.dtype) +
                       " and " + name(p.v.dtype) +
@@ -175,32 +214,37 @@ void check_decode_supported(const DecodeProblem& p, const DeviceInfo& device) {
 }
 
 std::size_t decode_workspace_bytes(const DecodeProblem& p, const DeviceInfo& device) {
-  return bytes_of(decide(p, device));
+  return bytes_of(decide(p, device, allowed_kernels()), p, device);
+}
+
+std::size_t decode_zeroed_bytes(const DeviceInfo& device) {
+  return kCounterBytes + exchange_bytes(device);
 }
 
 void launch_decode(const DecodeProblem& p, void* workspace, std::size_t bytes,
                    const DeviceInfo& device) {
   if (p.batch == 0 || p.total_q == 0 || p.max_q == 0 || p.num_kv_heads == 0) return;
   Decision d = decide_supported(p, device);
-  const std::size_t need = bytes_of(d);
+  const std::size_t need = bytes_of(d, p, device);
   if (bytes < need) {
     throw InvalidArgument("workspace: got " + std::to_string(bytes) + " bytes, want at least " +
                           std::to_string(need));
   }
-  const auto at = (reinterpret_cast<std::uintptr_t>(workspace) + kWorkspaceAlignment - 1) /
-                  kWorkspaceAlignment * kWorkspaceAlignment;
-  d.plan.counters = reinterpret_cast<std::uint32_t*>(at);
-  d.plan.partials = reinterpret_cast<float*>(at + kCounterBytes);
-  const auto launch = launcher(d.policy.variant, std::make_integer_sequence<int, kNumVariants>{});
-  const cudaError_t error = d.wgmma.variant >= 0 ? launch_wgmma(d.wgmma.variant, p, d.plan, device)
-                                                 : launch(p, d.plan, d.policy.smem, device);
+  cudaError_t error = launch(d, p, workspace, device);
+  if (d.gathers && (error == cudaErrorCooperativeLaunchTooLarge || error == cudaErrorNotSupported ||
+                    error == cudaErrorNotPermitted)) {
+    // The context has a part of the device only (MPS, green contexts), or may not ask for all.
+    static_cast<void>(cudaGetLastError());
+    d = decide(p, device, Kernels::kIndependent);
+    error = launch(d, p, workspace, device);
+  }
   if (error != cudaSuccess) {
     throw CudaError(std::string("decode: ") + cudaGetErrorString(error));
   }
 }
 
 Explanation explain_decode(const DecodeProblem& p, const DeviceInfo& device) {
-  const Decision d = decide(p, device);
+  const Decision d = decide(p, device, allowed_kernels());
   Explanation e;
   e.backend = "cuda";
   if (d.policy.variant < 0) {
@@ -221,6 +265,7 @@ Explanation explain_decode(const DecodeProblem& p, const DeviceInfo& device) {
     if (kWgmmaVariants[d.wgmma.variant].use == WgmmaUse::kFewItems) {
       e.why += "; at most one item (sequence, row tile, KV head) a block";
     }
+    if (d.gathers) e.why += "; splits gathered by all blocks";
   } else if (device.cc_major == 9) {
     e.why += std::string("; ") + d.wgmma.why_not;
   }

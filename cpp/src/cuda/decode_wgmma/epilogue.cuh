@@ -1,11 +1,13 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
 // The end of a work. Sums of the four warps' keys join. A split's state goes to its slot, and the
-// last block of an item takes all of them back, folded (fold.cuh). Finished rows are turned through
-// shared memory, so that they are written in one piece.
+// last block of an item takes all of them back, folded (fold.cuh); or it is sent, and gathered at
+// the end of the launch (gather.cuh). Finished rows are turned through shared memory, so that they
+// are written in one piece.
 #pragma once
 
 #include "cuda/decode_wgmma/fold.cuh"
+#include "cuda/decode_wgmma/gather.cuh"
 
 namespace pagedecode::cuda {
 
@@ -35,6 +37,22 @@ __device__ __forceinline__ void add_key_groups(WgmmaMainloop<Traits>& mainloop,
     }
     sync_consumers<Traits>();
   }
+}
+
+// A split's state to its slot. The last block of the item has all of them back, folded; whether
+// this is it.
+template <class Traits>
+__device__ __forceinline__ bool merge_wgmma_state(const DecodeProblem& p, const Plan& plan,
+                                                  const Work& w, WgmmaMainloop<Traits>& mainloop,
+                                                  WgmmaStorage<Traits>& shared) {
+  WgmmaFold<Traits> fold(p, plan, w);
+  fold.store(w.split, mainloop.o, shared);
+  return merge_levels(
+      p, plan, w, [](bool yes) { return any_of_consumers<Traits>(yes); },
+      [&](int first, int count, int step, bool is_final) {
+        fold.load(first, count, step, shared, mainloop.o);
+        if (!is_final) fold.store(first, mainloop.o, shared);
+      });
 }
 
 template <class Traits>
@@ -73,15 +91,13 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
   if constexpr (Traits::kKeyGroups > 1) add_key_groups<Traits>(mainloop, shared);
 
   if (w.splits > 1) {
-    WgmmaFold<Traits> fold(p, plan, w);
-    fold.store(w.split, mainloop.o, shared);
-    const bool final = merge_levels(
-        p, plan, w, [](bool yes) { return any_of_consumers<Traits>(yes); },
-        [&](int first, int count, int step, bool is_final) {
-          fold.load(first, count, step, shared, mainloop.o);
-          if (!is_final) fold.store(first, mainloop.o, shared);
-        });
-    if (!final) return;
+    if (Traits::kGathersOnly || (Traits::kGathers && plan.exchange)) {
+      WgmmaGather<Traits>(p, plan, w).send(mainloop, shared);
+      return;
+    }
+    if constexpr (!Traits::kGathersOnly) {
+      if (!merge_wgmma_state<Traits>(p, plan, w, mainloop, shared)) return;
+    }
   }
 
   const SequenceView s = view_of(w);

@@ -6,8 +6,9 @@
 //      share 1-byte keys, two more convert the tiles (convert_tiles.cuh).
 //   3. Its consuming warpgroups walk the tiles: S^T = K Q^T, softmax, O^T += V^T P^T
 //      (mainloop.cuh), or, for many rows, S = Q K^T, softmax, O += P V (rows_mainloop.cuh).
-//   4. At a work's end they write rows or a partial state (epilogue.cuh, rows_epilogue.cuh); the
-//      last block of a split item folds its splits (merge/).
+//   4. At a work's end they write rows or a partial state (epilogue.cuh, rows_epilogue.cuh). The
+//      last block of a split item folds its splits (merge/); or, where items are few, all blocks
+//      gather them together at the end (gather.cuh).
 // A block has an SM alone, or two or three share it (variants.h says what is better where): while
 // one warpgroup waits for its serial chain, the others work.
 #pragma once
@@ -52,7 +53,15 @@ __device__ __forceinline__ void consume_works(const DecodeProblem& p, const Plan
     work = &next_work();
     if (WgmmaQ<Traits>::kEarly && work->seq >= 0) q.fetch(p, plan, *work);
     write_wgmma_state<Traits>(p, plan, w, mainloop, shared);
+    __syncwarp();  // all lanes have read it
     if (thread_index() % 32 == 0) shared.empty_work[&w - shared.works].arrive();
+  }
+  if constexpr (Traits::kGathers) {
+    if (!Traits::kGathersOnly && !plan.exchange) return;
+#pragma unroll 1
+    for (const Work& w : shared.gathers) {
+      if (w.splits > 1) WgmmaGather<Traits>(p, plan, w).run();
+    }
   }
 }
 
@@ -91,6 +100,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
       shared.full_work[i].init(1);
       shared.empty_work[i].init(Traits::kConsumerWarps + Traits::kConverters);
     }
+    if constexpr (Traits::kGathers) shared.gathers[0].splits = shared.gathers[1].splits = 1;
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     fence_async();
   }
@@ -116,7 +126,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kVariant.blocks_per_
       for (int head = head_lane; head < p.num_kv_heads; head += plan.heads) {
         loader.load_head(start, chunk, head_lane, head);
       }
-      if (warp == 0) loader.finish();
+      if (warp == WgmmaLoader<Traits>::kHandsOver) loader.finish();
     } else if constexpr (Traits::kConverts) {
       convert_works<Traits>(p, shared, warp - Traits::kLoaders);
     }

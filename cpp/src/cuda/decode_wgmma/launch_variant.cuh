@@ -32,6 +32,19 @@ cudaError_t launch_wgmma_variant(const DecodeProblem& p, const Plan& plan,
     if (error == cudaSuccess) error = encode_tensor_map(p, p.v, &v);
     if (error != cudaSuccess) return error;
   }
+  if (plan.exchange) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = plan.chunks * plan.heads;
+    config.blockDim = Traits::kThreads;
+    config.dynamicSmemBytes = sizeof(WgmmaStorage<Traits>);
+    config.stream = static_cast<cudaStream_t>(p.stream);
+    cudaLaunchAttribute together{};
+    together.id = cudaLaunchAttributeCooperative;
+    together.val.cooperative = 1;
+    config.attrs = &together;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, kernel, p, plan, k, v);
+  }
   kernel<<<plan.chunks * plan.heads, Traits::kThreads, sizeof(WgmmaStorage<Traits>),
            static_cast<cudaStream_t>(p.stream)>>>(p, plan, k, v);
   return cudaPeekAtLastError();

@@ -1,8 +1,8 @@
 // Copyright 2026 the pagedecode authors. SPDX-License-Identifier: Apache-2.0
 //
 // The loading warps: each walks the block's works and has its share of K, of V, or of both, brought
-// for each tile, as far ahead as the stages go, over the ends of works. The first hands the works
-// to the consumers.
+// for each tile, as far ahead as the stages go, over the ends of works. One hands the works to the
+// consumers.
 //   pages of a multiple of kTmaTokens: by TMA, box by box through the page table. Lane i holds the
 //     page of box i of the next 32; those after are read before they are needed. A box with no key
 //     of the work, or whose page id is out of the pool, is asked for outside the tensor: TMA fills
@@ -23,6 +23,9 @@ namespace pagedecode::cuda {
 template <class Traits>
 class WgmmaLoader {
  public:
+  // The warp that hands works over: by TMA the last, so that the first keys are asked for before.
+  static constexpr int kHandsOver = Traits::kTma ? Traits::kLoaders - 1 : 0;
+
   __device__ WgmmaLoader(const DecodeProblem& p, const Plan& plan, const CUtensorMap& k,
                          const CUtensorMap& v, WgmmaStorage<Traits>& shared)
       : p_(p), plan_(plan), k_(k), v_(v), shared_(shared) {
@@ -52,7 +55,7 @@ class WgmmaLoader {
     }
   }
 
-  // Tells the consumers that there is no more. By the first loading warp.
+  // Tells the consumers that there is no more. By the warp that hands works over.
   __device__ __forceinline__ void finish() {
     Work w{};
     w.seq = -1;
@@ -76,6 +79,9 @@ class WgmmaLoader {
     test_delay();
     if (lane() == 0) {
       shared_.works[works_.stage] = w;
+      if constexpr (Traits::kGathers) {
+        if (w.splits > 1) shared_.gathers[w.split == 0] = w;
+      }
       shared_.full_work[works_.stage].arrive();
     }
     works_.advance(kWgmmaWorks);
@@ -99,7 +105,7 @@ class WgmmaLoader {
     int box = w.begin >> kTileLog2 << boxes_log2;
     int tiles = tiles_of<Traits>(w);
     Box next = read_box(w, first_page, box + lane());
-    if (warp_ == 0) {
+    if (warp_ == kHandsOver) {
       // While page ids are on their way.
       works.find_splits(w);
       hand_over(w);
@@ -242,7 +248,7 @@ class WgmmaLoader {
     auto& full = kKeys ? shared_.full_k : shared_.full_v;
     const int row0 = warp_ % Traits::kShares * Traits::kLoaderRows;
     RowPagesAhead<Traits> pages(p_, w, works.first_page(), row0);
-    if (warp_ == 0) {
+    if (warp_ == kHandsOver) {
       works.find_splits(w);
       hand_over(w);
       prefetch_q(p_, plan_, w, w.head);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "cuda/decode_wgmma/fold.cuh"
+#include "cuda/decode_wgmma/gather.cuh"
 #include "cuda/decode_wgmma/rows_mainloop.cuh"
 
 namespace pagedecode::cuda {
@@ -123,6 +124,24 @@ __device__ __forceinline__ void take_from_second_team(SoftmaxState (&state)[2],
   }
 }
 
+// A split's state to its slot. The last block of the item has all of them back, folded; whether
+// this is it. `holds`: this thread has a part of it.
+template <class Traits>
+__device__ __forceinline__ bool merge_rows_state(const DecodeProblem& p, const Plan& plan,
+                                                 const Work& w, bool holds,
+                                                 SoftmaxState (&state)[2],
+                                                 float (&o)[Traits::kHeadDim / 2]) {
+  RowsFold<Traits> fold(p, plan, w);
+  if (holds) fold.store(w.split, state, o);
+  return merge_levels(
+      p, plan, w, [](bool yes) { return any_of_consumers<Traits>(yes); },
+      [&](int first, int count, int step, bool is_final) {
+        if (!holds) return;
+        fold.load(first, count, step, state, o);
+        if (!is_final) fold.store(first, state, o);
+      });
+}
+
 template <class Traits>
 __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const Plan& plan,
                                                   const Work& w, RowsMainloop<Traits>& mainloop,
@@ -144,16 +163,13 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
     if (holds) take_from_second_team<Traits>(state, mainloop.o, shared);
   }
   if (w.splits > 1) {
-    RowsFold<Traits> fold(p, plan, w);
-    if (holds) fold.store(w.split, state, mainloop.o);
-    const bool final = merge_levels(
-        p, plan, w, [](bool yes) { return any_of_consumers<Traits>(yes); },
-        [&](int first, int count, int step, bool is_final) {
-          if (!holds) return;
-          fold.load(first, count, step, state, mainloop.o);
-          if (!is_final) fold.store(first, state, mainloop.o);
-        });
-    if (!final) return;
+    if (Traits::kGathersOnly || (Traits::kGathers && plan.exchange)) {
+      if (holds) WgmmaGather<Traits>(p, plan, w).send(state, mainloop.o);
+      return;
+    }
+    if constexpr (!Traits::kGathersOnly) {
+      if (!merge_rows_state<Traits>(p, plan, w, holds, state, mainloop.o)) return;
+    }
   }
   if (!holds) return;
 

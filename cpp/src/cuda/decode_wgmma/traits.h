@@ -49,6 +49,9 @@ struct WgmmaTraits {
   static constexpr bool kRowsFirst = kVariant.order == WgmmaOrder::kRowsFirst;
   static constexpr bool kConverts = kOneByte && kRowsFirst;  // in shared memory
   static constexpr bool kBytes = kOneByte && !kConverts;     // in registers of the consumers
+  // Splits: the kernel can gather them, and can do nothing else.
+  static constexpr bool kGathers = wgmma_gathers(kVariant);
+  static constexpr bool kGathersOnly = kVariant.use == WgmmaUse::kFewItems;
   static constexpr int kGroups = kVariant.groups;
   static constexpr int kConsumers = kGroups * 128;  // threads
   static constexpr int kConsumerWarps = kGroups * 4;
@@ -59,11 +62,11 @@ struct WgmmaTraits {
   // With three blocks an SM more than one would cost registers; with two a second costs none. A
   // copy takes a warp 84 clocks, so there are up to eight; 64 rows, or head dims of 256, of 1-byte
   // caches need the registers more than the loads.
-  static constexpr bool kFewLoaders =
+  static constexpr bool kFourLoaders =
       kTma || kGroups == 1 || (kOneByte && (kVariant.rows > 32 || kVariant.head_dim > 128));
   static constexpr int kLoaders = kVariant.blocks_per_sm == 3                ? 1
                                   : kVariant.blocks_per_sm == 2 || kConverts ? 2
-                                  : kFewLoaders                              ? 4
+                                  : kFourLoaders                              ? 4
                                                                              : 8;
   static constexpr int kConverters = kConverts ? 2 : 0;  // warps
   static_assert(kTma || kVariant.blocks_per_sm == 1);
@@ -153,6 +156,7 @@ struct alignas(1024) WgmmaLoadRing {
   std::uint64_t bad[Traits::kLoadStages][Traits::kKeyWords];
 };
 struct NoLoadRing {};
+struct NoGathers {};
 
 // Shared memory of a block.
 template <class Traits>
@@ -177,6 +181,8 @@ struct WgmmaStorage {
   SoftmaxState of_team[Traits::kTeams > 1 ? Traits::kRows : 1];  // the second's
   float scale[Traits::kOneByte ? Traits::kRows : 1];  // of raw products, to logits in base 2
   alignas(16) Work works[kWgmmaWorks];
+  // Split items that the chunk begins in, and ends in, gathered at the end; splits is 1 if none.
+  std::conditional_t<Traits::kGathers, Work[2], NoGathers> gathers;
   Barrier full_k[Traits::kStages];
   Barrier full_v[Traits::kStages];
   Barrier empty_k[Traits::kStages];

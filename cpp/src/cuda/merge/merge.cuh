@@ -2,6 +2,7 @@
 //
 // The merge of an item's splits, in the same launch: each block that wrote a split arrives at the
 // item's counter, and the last one folds all splits in split order and puts the counter back to 0.
+// (Few items with many splits have a faster way: decode_wgmma/gather.cuh.)
 #pragma once
 
 #include "cuda/merge/sink.cuh"

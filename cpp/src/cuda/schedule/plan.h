@@ -65,6 +65,9 @@ struct Plan {
   std::int64_t slot_floats = 0;       // floats of one partial state
   std::uint32_t* counters = nullptr;  // zero between calls
   float* partials = nullptr;          // [slots, slot_floats]
+  // kBalanced, or null: slots of splits that all their blocks merge (decode_wgmma/gather.cuh); zero
+  // between calls.
+  float* exchange = nullptr;
   SharedPlan shared{};
 
   PD_HOST_DEVICE std::int32_t rows() const { return 1 << rows_log2; }
