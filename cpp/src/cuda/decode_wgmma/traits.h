@@ -66,7 +66,7 @@ struct WgmmaTraits {
       kTma || kGroups == 1 || (kOneByte && (kVariant.rows > 32 || kVariant.head_dim > 128));
   static constexpr int kLoaders = kVariant.blocks_per_sm == 3                ? 1
                                   : kVariant.blocks_per_sm == 2 || kConverts ? 2
-                                  : kFourLoaders                              ? 4
+                                  : kFourLoaders                             ? 4
                                                                              : 8;
   static constexpr int kConverters = kConverts ? 2 : 0;  // warps
   static_assert(kTma || kVariant.blocks_per_sm == 1);
