@@ -2,10 +2,12 @@
 """64 query rows (m x group) and more, which on Hopper have kernels of their own: every option, and
 a row's bits beside other rows."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
-from backends import check_call, run
+from backends import BACKENDS, check_call, run
 from cases import BF16, E4M3, E5M2, F16, I8, make_case
 from test_nonfinite import check_spoilt
 
@@ -34,31 +36,35 @@ OPTIONS = {
 CACHES = {"same": {}, "e4m3": dict(k_dtype=E4M3), "int8": dict(k_dtype=I8, k_scale="heads")}
 
 
-def skip_on_cpu(backend, m=8, dim=128, page=16, cache="same"):
-    if backend.device == "cpu" and (dim == 256 or m == 16 or page != 16 or cache != "same"):
-        pytest.skip("tiles of rows are CUDA's: fewer shapes will do")
-
-
 def lens(m, n=700):
     return ((m, n), (m - 1, m + 20), (m, m), *((min(a, m), b) for a, b in ENDS))
 
 
-@pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("page", [1, 16, 64])
-@pytest.mark.parametrize("dim", [64, 128, 256])
-@pytest.mark.parametrize("m", ROWS)
-@pytest.mark.parametrize("name", OPTIONS)
-def test_options(device_backend, name, m, dim, page, cache):
-    skip_on_cpu(device_backend, m, dim, page, cache)
-    if cache == "int8" and page != 16:
-        pytest.skip("as e4m3")
+def check_options(backend, name, m, dim, page=16, cache="same"):
     options = dict(page=page) | CACHES[cache] | OPTIONS[name]
     q_dtype = F16 if m == 16 else BF16
     rng = np.random.default_rng(m)
     args = make_case(
         rng, lens=lens(m), heads=ROWS[m], head_dim=dim, q_dtype=q_dtype, hint=True, **options
     )
-    check_call(device_backend, args)
+    check_call(backend, args)
+
+
+# Tiles of rows are CUDA's: fewer shapes will do on the CPU.
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("m", [8, 33])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options(numpy_backend, name, m, dim):
+    check_options(numpy_backend, name, m, dim)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("page, cache", [*product([1, 16, 64], ["same", "e4m3"]), (16, "int8")])
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("m", ROWS)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_on_cuda(name, m, dim, page, cache):
+    check_options(BACKENDS["torch-cuda"], name, m, dim, page, cache)
 
 
 @pytest.mark.parametrize("group", [64, 100, 128])
@@ -79,7 +85,8 @@ def test_groups(device_backend, group):
 @pytest.mark.parametrize("mask", [{}, dict(window_left=30), dict(mask="tree-packed")], ids=str)
 @pytest.mark.parametrize("cache", [None, E4M3, E5M2], ids=str)
 def test_what_is_not_finite_stays_in_its_column(device_backend, cache, mask, m, dim):
-    skip_on_cpu(device_backend, m, dim, cache="1-byte" if cache else "same")
+    if device_backend.device == "cpu" and (dim == 256 or m == 16 or cache):
+        pytest.skip("tiles of rows are CUDA's: fewer shapes will do")
     rng = np.random.default_rng(dim)
     shape = dict(lens=lens(m, 300), heads=ROWS[m], head_dim=dim, q_dtype=BF16, k_dtype=cache)
     args = make_case(rng, **shape, **mask)
