@@ -11,6 +11,7 @@
 #include "cuda/decode_wgmma/variants.h"
 #include "environment.h"
 #include "pagedecode/error.h"
+#include "problems.h"
 
 namespace pagedecode::cuda {
 namespace {
@@ -295,7 +296,8 @@ TEST(WgmmaPolicy, MostKeysOfATable) {
   p.pages.width = (INT64_C(1) << 25) - 4;  // 2^31 - 256 keys
   EXPECT_NO_THROW(check_decode_supported(p, hopper()));
   ++p.pages.width;
-  EXPECT_THROW(check_decode_supported(p, hopper()), Unsupported);
+  EXPECT_REFUSED(Unsupported, "block_table: got room for 2147483456 keys",
+                 check_decode_supported(p, hopper()));
 }
 
 TEST(WgmmaPolicy, TheEnvironmentLeavesItOut) {
