@@ -146,7 +146,7 @@ Decision decide(const DecodeProblem& p, const DeviceInfo& device, Kernels kernel
 // The exchange lies behind the counters, in every call's workspace: what others write to must not
 // reach it.
 std::size_t exchange_bytes(const DeviceInfo& device) {
-  if (!wgmma_is_built() || device.cc_major != 9 || device.cc_minor != 0) return 0;
+  if (!wgmma_is_built() || !has_wgmma(device)) return 0;
   return static_cast<std::size_t>(device.sm_count) * kExchangeBytesOfSm;
 }
 

@@ -91,7 +91,7 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
   if constexpr (Traits::kKeyGroups > 1) add_key_groups<Traits>(mainloop, shared);
 
   if (w.splits > 1) {
-    if (Traits::kGathersOnly || (Traits::kGathers && plan.exchange)) {
+    if (gathers<Traits>(plan)) {
       WgmmaGather<Traits>(p, plan, w).send(mainloop, shared);
       return;
     }

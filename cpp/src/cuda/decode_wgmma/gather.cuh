@@ -55,12 +55,9 @@ struct GatheredPlace {
     const SequenceView s = view_of(w);
     const int i = plan.row_of(f);
     const int q_head = w.head * p.group + f - i * p.group;
-    const std::int64_t at =
-        row_offset(p.out, s, i, bool(p.cu_seqlens_q)) + q_head * p.out.head_stride + column;
+    const std::int64_t at = out_offset(p, s, i, q_head, column);
     out = static_cast<char*>(p.out.data) + (p.out.dtype == DType::kFloat32 ? 4 * at : 2 * at);
-    if (p.lse.data && column == 0) {
-      lse = p.lse.data + (s.first_row + i) * p.lse.row_stride + q_head * p.lse.head_stride;
-    }
+    if (p.lse.data && column == 0) lse = lse_place(p, s, i, q_head);
     sink = sink_of(p, q_head);
     v_scale = p.v_scale[w.head];
   }

@@ -57,7 +57,7 @@ __device__ __forceinline__ void consume_works(const DecodeProblem& p, const Plan
     if (thread_index() % 32 == 0) shared.empty_work[&w - shared.works].arrive();
   }
   if constexpr (Traits::kGathers) {
-    if (!Traits::kGathersOnly && !plan.exchange) return;
+    if (!gathers<Traits>(plan)) return;
 #pragma unroll 1
     for (const Work& w : shared.gathers) {
       if (w.splits > 1) WgmmaGather<Traits>(p, plan, w).run();

@@ -163,7 +163,7 @@ __device__ __forceinline__ void write_wgmma_state(const DecodeProblem& p, const 
     if (holds) take_from_second_team<Traits>(state, mainloop.o, shared);
   }
   if (w.splits > 1) {
-    if (Traits::kGathersOnly || (Traits::kGathers && plan.exchange)) {
+    if (gathers<Traits>(plan)) {
       if (holds) WgmmaGather<Traits>(p, plan, w).send(state, mainloop.o);
       return;
     }

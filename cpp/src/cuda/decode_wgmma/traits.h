@@ -210,6 +210,12 @@ __device__ __forceinline__ int tiles_of(const Work& w) {
   return w.begin < w.end ? ((w.end - 1) >> kLog2) - (w.begin >> kLog2) + 1 : 0;
 }
 
+// Whether split items are gathered at the end, not folded as they are done.
+template <class Traits>
+__device__ __forceinline__ bool gathers(const Plan& plan) {
+  return Traits::kGathersOnly || (Traits::kGathers && plan.exchange);
+}
+
 // Barrier of the consuming warps.
 template <class Traits>
 __device__ __forceinline__ void sync_consumers() {

@@ -239,6 +239,10 @@ constexpr int find_wgmma_variant(const char* name) {
   return -1;
 }
 
+inline bool has_wgmma(const DeviceInfo& device) {
+  return device.cc_major == 9 && device.cc_minor == 0;
+}
+
 struct WgmmaChoice {
   int variant = -1;          // of kWgmmaVariants
   const char* why_not = "";  // with -1
@@ -300,7 +304,7 @@ inline WgmmaChoice choose_wgmma(const DecodeProblem& p, const DeviceInfo& device
     choice.why_not = why;
     return choice;
   };
-  if (device.cc_major != 9 || device.cc_minor != 0) return no("wgmma needs compute capability 9.0");
+  if (!has_wgmma(device)) return no("wgmma needs compute capability 9.0");
   if (p.rope.on) return no("no wgmma with RoPE on read");
   if (cache == CacheKind::kAny) return no("no wgmma for caches of two kinds");
   if (p.pages.num_pages < 1 || p.pages.num_pages > INT32_MAX) return no("no wgmma for this pool");

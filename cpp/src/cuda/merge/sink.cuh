@@ -23,11 +23,20 @@ __device__ __forceinline__ float sink_of(const DecodeProblem& p, int q_head) {
   return p.sinks ? p.sinks[q_head] * kLog2e : -INFINITY;
 }
 
+// Elements before a column of a row's output, and where its lse goes, if it is asked for.
+__device__ __forceinline__ std::int64_t out_offset(const DecodeProblem& p, const SequenceView& s,
+                                                   int i, int q_head, int column) {
+  return row_offset(p.out, s, i, bool(p.cu_seqlens_q)) + q_head * p.out.head_stride + column;
+}
+__device__ __forceinline__ float* lse_place(const DecodeProblem& p, const SequenceView& s, int i,
+                                            int q_head) {
+  return p.lse.data + (s.first_row + i) * p.lse.row_stride + q_head * p.lse.head_stride;
+}
+
 // Four columns of a finished row.
 __device__ __forceinline__ void store_out(const DecodeProblem& p, const SequenceView& s, int i,
                                           int q_head, int column, float4 x) {
-  const std::int64_t at =
-      row_offset(p.out, s, i, bool(p.cu_seqlens_q)) + q_head * p.out.head_stride + column;
+  const std::int64_t at = out_offset(p, s, i, q_head, column);
   if (p.out.dtype == DType::kFloat32) {
     *reinterpret_cast<float4*>(static_cast<float*>(p.out.data) + at) = x;
   } else if (p.out.dtype == DType::kFloat16) {
@@ -45,8 +54,7 @@ __device__ __forceinline__ void store_out(const DecodeProblem& p, const Sequence
 
 __device__ __forceinline__ void store_lse(const DecodeProblem& p, const SequenceView& s, int i,
                                           int q_head, float lse) {
-  if (!p.lse.data) return;
-  p.lse.data[(s.first_row + i) * p.lse.row_stride + q_head * p.lse.head_stride] = lse;
+  if (p.lse.data) *lse_place(p, s, i, q_head) = lse;
 }
 
 }  // namespace pagedecode::cuda
