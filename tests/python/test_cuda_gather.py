@@ -7,6 +7,7 @@ import pytest
 from backends import BACKENDS, Result, compare, convert
 from cases import BF16, E4M3, F16, I8, make_case, tolerances
 from reference import decode_reference
+from test_cuda_races import raw
 
 pytestmark = pytest.mark.gpu
 BACKEND = BACKENDS["torch-cuda"]
@@ -66,15 +67,11 @@ SHAPES = {
 }
 
 
-def on_hopper():
-    import torch
-
-    return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-
-
 @pytest.fixture
 def hopper_only():
-    if not on_hopper():
+    import torch
+
+    if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("kernels that gather are for compute capability 9.0")
 
 
@@ -106,12 +103,6 @@ def clean_bytes(space):
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     return space[: COUNTER_BYTES + sms * EXCHANGE_BYTES_OF_SM]
-
-
-def raw(array):
-    import torch
-
-    return array.view({2: torch.int16, 4: torch.int32}[array.element_size()])
 
 
 @hopper
@@ -149,13 +140,13 @@ def test_right_and_the_same_every_time(name, monkeypatch):
     assert torch.equal(raw(out[:rows]), raw(first[0][:rows]))
 
 
-def decode(args, **options):
+def decode(args):
     """out and lse, from a kernel that gathers."""
     import pagedecode
 
     given = convert(BACKEND, args)
     assert is_gathered(given)
-    out, lse = pagedecode.decode(**given, **options, return_lse=True)
+    out, lse = pagedecode.decode(**given, return_lse=True)
     return Result(BACKEND.back(out), BACKEND.back(lse))
 
 
