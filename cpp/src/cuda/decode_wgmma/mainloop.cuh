@@ -41,6 +41,14 @@ struct WgmmaMainloop {
   static constexpr int kOwnBlocks = Traits::kOwnBlocks;
   // Converted keys of D 256 take 64 registers, too many beside 32 rows: part by part.
   static constexpr bool kPartsApart = Traits::kBytes && Traits::kHeadDim > 128 && kRows > 16;
+  // 1-byte keys of the next tile come to registers beside the products of O^T, values beside those
+  // of S^T. Not where two warpgroups share a tile and wait for each other.
+  static constexpr bool kAhead = Traits::kBytes && Traits::kHeadDim <= 128 && !Traits::kOverlap;
+  static constexpr int kKeyUnits = Traits::kBytes ? Traits::kPartBytes / 8 : 1;  // of a part
+  static constexpr int kPartOutputs = Traits::kPartBytes / 64;  // blocks of O^T, in a part of V
+  static constexpr int kTogether = kOwnBlocks < kPartOutputs ? kOwnBlocks : kPartOutputs;
+  static constexpr int kSteps = Traits::kOwnKeys / 32;  // of 32 tokens
+  static constexpr int kValueUnits = Traits::kBytes ? 4 * kSteps * kTogether : 1;
 
   const DecodeProblem& p;
   const Plan& plan;
@@ -53,7 +61,11 @@ struct WgmmaMainloop {
   std::uint32_t own_k;  // where its keys of S^T begin, in a part of K
   // O^T (D, N): element 64 (first_block + h) + element_of(e) of row_of(i): [h][4 j + e]
   float o[kOwnBlocks][kRows / 2];
-  float s[kRows / 2];  // S^T (T, N)
+  float s[kRows / 2];                  // S^T (T, N)
+  std::uint32_t key_bytes[kKeyUnits];  // as ldmatrix brings them
+  std::uint32_t value_bytes[kValueUnits];
+  std::uint32_t keys[2 * kKeyUnits];  // converted
+  std::uint32_t values[2 * kValueUnits];
   Softmax softmax;
 
   __device__ WgmmaMainloop(const DecodeProblem& problem, const Plan& the_plan,
@@ -89,37 +101,51 @@ struct WgmmaMainloop {
     if (w.begin >= end) return;
     // Tiles from `edge` up to here hide nothing from any row.
     const int open_until = logit_options(p) ? INT32_MIN : w.n - w.m - Traits::kTileKeys;
+    const std::uint32_t q = uniform_early(shared_address(shared.q));
     RingPosition k_ring = ring;
     std::uint32_t p_buffer = 0;  // 0, or the second's offset
     bool fresh = true;           // no row has a reference yet
-    std::uint32_t bad = start_scores(k_ring);
+    prepare_keys(k_ring);
+    start_scores(q, k_ring);
+    BadKeys bad;
+    load_bad(k_ring, bad);
+    prepare_values(ring);
     finish_scores(k_ring);
 #pragma unroll 1
     while (true) {
-      const bool partly = key0 > open_until || key0 < edge || bad != 0;
-      if (partly) {
-        const auto bad_key = [&](int c) { return (bad >> (1 + c) & 1) != 0; };
-        mask_tile<Softmax>(p, plan, w, key0, bad_key, shared.scale, s);
-      }
       const std::uint32_t p_address = shared_address(shared.p[0]) + p_buffer;
-      softmax.step(s, fresh, p_address + lane_p, shared.by_warp, [&](int i, float factor) {
+      const std::uint32_t p_tile = uniform_early(p_address);
+      const bool partly = key0 > open_until || key0 < edge || any_of(bad);
+      softmax.step(
+          s, partly || fresh, fresh, p_address + lane_p, shared.by_warp,
+          [&] {
+            if (!partly) return;
+            const std::uint32_t own = own_bad_keys(bad);
+            const auto bad_key = [&](int c) { return (own >> c & 1) != 0; };
+            mask_tile<Softmax>(p, plan, w, key0, bad_key, shared.scale, s);
+          },
+          [&](int i, float factor) {
 #pragma unroll
-        for (int z = 0; z < 2; ++z) {
+            for (int z = 0; z < 2; ++z) {
 #pragma unroll
-          for (int h = 0; h < kOwnBlocks; ++h) o[h][i / 2 * 4 + 2 * z + i % 2] *= factor;
-        }
-      });
+              for (int h = 0; h < kOwnBlocks; ++h) o[h][i / 2 * 4 + 2 * z + i % 2] *= factor;
+            }
+          });
       fresh = false;
       const int v_stage = ring.stage;
-      wait_full(shared.full_v[v_stage], ring.parity);
+      if constexpr (!kAhead) wait_full(shared.full_v[v_stage], ring.parity);
       if (partly) {
         clean_values<Traits>(w, key0, shared.kv[v_stage][1], shared.p[0] + p_buffer, *this);
+        if constexpr (kAhead) load_values(v_stage, 0);
       }
-      start_outputs(v_stage, p_address);
+      start_outputs(ring, p_tile);
       key0 += Traits::kTileKeys;
       if (key0 >= end) break;
+      prepare_keys(k_ring);
       if constexpr (!Traits::kOverlap) finish_outputs(ring);
-      bad = start_scores(k_ring);
+      start_scores(q, k_ring);
+      load_bad(k_ring, bad);
+      prepare_values(ring);
       finish_scores(k_ring);
       if constexpr (Traits::kOverlap) finish_outputs(ring);
       p_buffer ^= Traits::kPBytes;
@@ -157,21 +183,89 @@ struct WgmmaMainloop {
     fence_outputs();
   }
 
-  // Begins s = K Q^T of a stage, once it is there; returns its bad keys.
-  __device__ __forceinline__ std::uint32_t start_scores(const RingPosition& ring) {
-    // The same in all lanes, so that descriptors are uniform.
-    const int stage = __shfl_sync(~0u, ring.stage, 0);
-    wait_full(shared.full_k[stage], ring.parity);
-    const std::uint32_t bad = own_bad_keys(shared.bad[stage]);
-    const std::uint32_t k = shared_address(shared.kv[0][0]) + stage * (2 * Traits::kTileBytes);
-    const wgmma::Place q(__shfl_sync(~0u, shared_address(shared.q), 0), 16);
+  // Of a stage: a bit for each key in a page out of the pool.
+  using BadKeys = std::uint64_t[Traits::kKeyWords];
+  __device__ __forceinline__ void load_bad(const RingPosition& ring, BadKeys& bad) const {
+#pragma unroll
+    for (int i = 0; i < Traits::kKeyWords; ++i) bad[i] = shared.bad[ring.stage][i];
+  }
+  __device__ __forceinline__ static bool any_of(const BadKeys& bad) {
+    std::uint64_t any = 0;
+#pragma unroll
+    for (int i = 0; i < Traits::kKeyWords; ++i) any |= bad[i];
+    return any != 0;
+  }
+
+  __device__ __forceinline__ static std::uint32_t uniform(std::uint32_t x) {
+    return __shfl_sync(~0u, x, 0);
+  }
+  // Descriptors have to be in uniform registers, and the same in all lanes for that. Where there is
+  // one of them a product, it stays there from early on; of two, beside the products.
+  __device__ __forceinline__ static std::uint32_t uniform_early(std::uint32_t x) {
+    return Traits::kBytes ? uniform(x) : x;
+  }
+  __device__ __forceinline__ static std::uint32_t uniform_late(std::uint32_t x) {
+    return Traits::kBytes ? x : uniform(x);
+  }
+  __device__ __forceinline__ std::uint32_t stage_address(int stage) const {
+    return shared_address(shared.kv[0][0]) + stage * (2 * Traits::kTileBytes);
+  }
+
+  // Waits for K of a stage; 1-byte keys then come to registers.
+  __device__ __forceinline__ void prepare_keys(const RingPosition& ring) {
+    wait_full(shared.full_k[ring.stage], ring.parity);
+    if constexpr (kAhead) load_keys(ring.stage, 0);
+  }
+  // The same of V, where it does not come later.
+  __device__ __forceinline__ void prepare_values(const RingPosition& ring) {
+    if constexpr (kAhead) {
+      wait_full(shared.full_v[ring.stage], ring.parity);
+      load_values(ring.stage, 0);
+    }
+  }
+
+  __device__ __forceinline__ void load_keys(int stage, int part) {
+    const std::uint32_t k = stage_address(stage) + part * Traits::kPartTile;
+#pragma unroll
+    for (int c = 0; c < kKeyUnits / 4; ++c) ldmatrix(k + (lane_k ^ (c * 32)), key_bytes + 4 * c);
+  }
+  template <int kFrom, int kEnd>
+  __device__ __forceinline__ void convert_keys() {
+    half2_from_bytes_at<kEnd - kFrom>(Traits::type_of(p.k), key_bytes + kFrom, keys + 2 * kFrom);
+  }
+
+  // Values of kTogether blocks of O^T.
+  __device__ __forceinline__ void load_values(int stage, int h0) {
+    const std::uint32_t kv = stage_address(stage);
+#pragma unroll
+    for (int i = 0; i < kSteps * kTogether; ++i) {
+      // Tokens first_key + 32 (i % kSteps) on, chunk 4 block + warp.
+      const int block = first_block + h0 + i / kSteps;
+      ldmatrix_transposed(kv + block / kPartOutputs * Traits::kPartTile +
+                              (first_key + i % kSteps * 32) * Traits::kPartBytes +
+                              (lane_v ^ (block % kPartOutputs * 64)),
+                          value_bytes + i * 4);
+    }
+  }
+  template <int kFrom, int kEnd>
+  __device__ __forceinline__ void convert_values() {
+#pragma unroll
+    for (int i = kFrom; i < kEnd; ++i) value_bytes[i] = __byte_perm(value_bytes[i], 0, 0x3120);
+    half2_from_bytes_at<kEnd - kFrom>(Traits::type_of(p.v), value_bytes + kFrom,
+                                      values + 2 * kFrom);
+  }
+
+  // Begins s = K Q^T of a stage that is there.
+  __device__ __forceinline__ void start_scores(std::uint32_t q_address, const RingPosition& ring) {
+    const auto stage = static_cast<int>(uniform_late(ring.stage));
+    const wgmma::Place q(uniform_late(q_address), 16);
     const auto q_block = [&](int block) {
       return q.descriptor<1024, wgmma::k128Bytes>(block / 4 * (kRows * 128) + block % 4 * 32);
     };
     constexpr auto kK = wgmma::Major::K;
     if constexpr (!Traits::kBytes) {
       using Op = wgmma::SharedOp<Element, kRows, kK, kK>;
-      const wgmma::Place a(k + own_k, 16);
+      const wgmma::Place a(stage_address(stage) + own_k, 16);
       wgmma::fence(s);
       cute::warpgroup_arrive();
 #pragma unroll
@@ -186,34 +280,31 @@ struct WgmmaMainloop {
 #pragma unroll
       for (int part = 0; part < Traits::kParts; ++part) {
         if (kPartsApart && part > 0) finish_part();
-        std::uint32_t units[2 * kPartBlocks], halves[4 * kPartBlocks];
-#pragma unroll
-        for (int c = 0; c < kPartBlocks / 2; ++c) {
-          ldmatrix(k + part * Traits::kPartTile + (lane_k ^ (c * 32)), units + 4 * c);
-        }
+        if constexpr (!kAhead) load_keys(stage, part);
         if (kPartsApart || part == 0) wgmma::fence(s);
-          // In two halves: the second is converted beside the products of the first.
-#pragma unroll
-        for (int half = 0; half < Traits::kHalves; ++half) {
-          constexpr int kBlocksOfHalf = kPartBlocks / Traits::kHalves;
-          half2_from_bytes_at<2 * kBlocksOfHalf>(Traits::type_of(p.k),
-                                                 units + half * 2 * kBlocksOfHalf,
-                                                 halves + half * 4 * kBlocksOfHalf);
+        const auto products = [&](int from, int to) {
           cute::warpgroup_arrive();
 #pragma unroll
-          for (int b = 0; b < kBlocksOfHalf; ++b) {
-            const int block = half * kBlocksOfHalf + b;
-            // Register x of units 2 block, 2 block + 1: rows g, g + 8; its halves are k 0-7 and
-            // 8-15.
-            const std::uint32_t* x = halves + 4 * block;
+          for (int b = from; b < to; ++b) {
+            // Register x of units 2 b, 2 b + 1: rows g, g + 8; its halves are k 0-7 and 8-15.
+            const std::uint32_t* x = keys + 4 * b;
             const std::uint32_t a[4] = {x[0], x[2], x[1], x[3]};
-            wgmma::fma<Op>(a, q_block(part * kPartBlocks + block), s, part + block > 0);
+            wgmma::fma<Op>(a, q_block(part * kPartBlocks + b), s, part + b > 0);
           }
+        };
+        if constexpr (Traits::kHalves == 1) {
+          convert_keys<0, kKeyUnits>();
+          products(0, kPartBlocks);
+        } else {
+          // The second half is converted beside the products of the first.
+          convert_keys<0, kKeyUnits / 2>();
+          products(0, kPartBlocks / 2);
+          convert_keys<kKeyUnits / 2, kKeyUnits>();
+          products(kPartBlocks / 2, kPartBlocks);
         }
       }
     }
     cute::warpgroup_commit_batch();
-    return bad;
   }
 
   // Waits for the scores, and for what was begun before them; gives K's stage back.
@@ -224,18 +315,18 @@ struct WgmmaMainloop {
   }
 
   // Begins o += V^T P^T of a stage.
-  __device__ __forceinline__ void start_outputs(int ring_stage, std::uint32_t p_address) {
-    const int stage = __shfl_sync(~0u, ring_stage, 0);
-    const std::uint32_t kv = shared_address(shared.kv[0][0]) + stage * (2 * Traits::kTileBytes);
+  __device__ __forceinline__ void start_outputs(const RingPosition& ring, std::uint32_t p_address) {
+    const auto stage = static_cast<int>(uniform_late(ring.stage));
     constexpr auto kMn = wgmma::Major::MN;
-    const wgmma::Place p_tile(__shfl_sync(~0u, p_address, 0) + first_key * 16, 128);
+    const wgmma::Place p_tile(uniform_late(p_address) + first_key * 16, 128);
     const auto p_block = [&](int block) {
       return p_tile.descriptor<Traits::kPRowBlock, wgmma::kNone>(block * 256);
     };
     if constexpr (!Traits::kBytes) {
       using Op = wgmma::SharedOp<Element, kRows, kMn, kMn>;
-      const wgmma::Place a(
-          kv + Traits::kTileBytes + first_block * Traits::kPartTile + first_key * 128, 16);
+      const wgmma::Place a(stage_address(stage) + Traits::kTileBytes +
+                               first_block * Traits::kPartTile + first_key * 128,
+                           16);
       fence_outputs();
       cute::warpgroup_arrive();
 #pragma unroll
@@ -248,40 +339,29 @@ struct WgmmaMainloop {
       }
     } else {
       using Op = wgmma::RegisterOp<Element, kRows, kMn>;
-      constexpr int kPartBlocks = Traits::kPartBytes / 64;  // of O^T, in a part
-      constexpr int kSteps = Traits::kOwnKeys / 32;         // of 32 tokens
-      // Blocks converted together.
-      constexpr int kTogether = kOwnBlocks < kPartBlocks ? kOwnBlocks : kPartBlocks;
 #pragma unroll
       for (int h0 = 0; h0 < kOwnBlocks; h0 += kTogether) {
         if (kPartsApart && h0 > 0) finish_part();
-        std::uint32_t units[4 * kSteps * kTogether], halves[8 * kSteps * kTogether];
-#pragma unroll
-        for (int i = 0; i < kSteps * kTogether; ++i) {
-          // Tokens first_key + 32 (i % kSteps) on, chunk 4 block + warp.
-          const int block = first_block + h0 + i / kSteps;
-          ldmatrix_transposed(kv + block / kPartBlocks * Traits::kPartTile +
-                                  (first_key + i % kSteps * 32) * Traits::kPartBytes +
-                                  (lane_v ^ (block % kPartBlocks * 64)),
-                              units + i * 4);
-        }
+        if constexpr (!kAhead) load_values(stage, h0);
         if (kPartsApart || h0 == 0) fence_outputs();
-#pragma unroll
-        for (int half = 0; half < Traits::kHalves; ++half) {
-          constexpr int kUnits = 4 * kSteps * kTogether / Traits::kHalves;
-#pragma unroll
-          for (int i = half * kUnits; i < (half + 1) * kUnits; ++i) {
-            units[i] = __byte_perm(units[i], 0, 0x3120);
-          }
-          half2_from_bytes_at<kUnits>(Traits::type_of(p.v), units + half * kUnits,
-                                      halves + half * 2 * kUnits);
+        const auto products = [&](int from, int to) {
           cute::warpgroup_arrive();
 #pragma unroll
-          for (int i = half * kUnits / 2; i < (half + 1) * kUnits / 2; ++i) {
-            const std::uint32_t* x = halves + 4 * i;
+          for (int i = from; i < to; ++i) {
+            const std::uint32_t* x = values + 4 * i;
             const std::uint32_t a[4] = {x[0], x[1], x[2], x[3]};
             wgmma::fma<Op>(a, p_block(i % (2 * kSteps)), o[h0 + i / (2 * kSteps)], true);
           }
+        };
+        constexpr int kProducts = kValueUnits / 2;
+        if constexpr (Traits::kHalves == 1) {
+          convert_values<0, kValueUnits>();
+          products(0, kProducts);
+        } else {
+          convert_values<0, kValueUnits / 2>();
+          products(0, kProducts / 2);
+          convert_values<kValueUnits / 2, kValueUnits>();
+          products(kProducts / 2, kProducts);
         }
       }
     }

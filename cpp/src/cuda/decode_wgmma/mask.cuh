@@ -14,17 +14,17 @@ __device__ __forceinline__ bool logit_options(const DecodeProblem& p) {
   return p.softcap > 0.0f || p.alibi_slopes;
 }
 
-// Of the keys in pages out of the pool, bit 0: there are some; bit 1 + z: this thread's key z.
+// Of a tile's keys in pages out of the pool, bit z: this thread's key z.
 template <int kGroups>
 __device__ __forceinline__ std::uint32_t own_bad_keys(const std::uint64_t (&bad_keys)[kGroups]) {
-  std::uint64_t any = 0;
+  std::uint64_t bad = bad_keys[0];
 #pragma unroll
-  for (int i = 0; i < kGroups; ++i) any |= bad_keys[i];
-  const std::uint64_t bad = bad_keys[kGroups == 1 ? 0 : thread_index() / 128];
+  for (int i = 1; i < kGroups; ++i) {
+    if (thread_index() / 128 == i) bad = bad_keys[i];
+  }
   const int place = thread_index() / 32 % 4 * 16 + lane_index() / 4;
-  return any == 0 ? 0u
-                  : 1u | static_cast<std::uint32_t>(bad >> place & 1) << 1 |
-                        static_cast<std::uint32_t>(bad >> (place + 8) & 1) << 2;
+  return static_cast<std::uint32_t>(bad >> place & 1) |
+         static_cast<std::uint32_t>(bad >> (place + 8) & 1) << 1;
 }
 
 // Masks that are ranges of keys. `bad`: of a thread's key, whether it lies in a page out of the

@@ -59,51 +59,60 @@ struct RowsMainloop {
     const std::uint32_t q =
         uniform_address(shared.q + thread_index() / 128 % (Traits::kRows / 64) * (64 * 128));
     bool fresh = true;  // no row has a reference yet
+    // Asked for a softmax before it is needed, since an answer takes 50 clocks.
+    bool keys_there = false;
+    bool values_there = true;
     // In the first turn, O is a product of zeros with whatever lies there, which is forgotten:
     // products within a branch are serialised.
 #pragma unroll 1
     while (true) {
       const RingPosition before = previous(at);
-      const bool values_there = fresh | shared.full_v[before.stage].test(before.parity);
       // In uniform registers, as descriptors are. A shuffle after the first product waits for it.
       const std::uint32_t k = uniform_address(shared.kv[at.stage][0]);
       const std::uint32_t v = uniform_address(shared.kv[before.stage][1]);
-      wait_full(shared.full_k[at.stage], at.parity);
+      if (!keys_there) wait_full(shared.full_k[at.stage], at.parity);
       start_scores(q, k);
       if (!values_there) wait_full(shared.full_v[before.stage], before.parity);
       start_outputs(v);
+      const std::uint64_t bad = shared.bad[at.stage][0];
+      RingPosition after = at;
+#pragma unroll
+      for (int i = 0; i < Traits::kTeams; ++i) after.advance(Traits::kStages);
+      keys_there = shared.full_k[after.stage].test(after.parity);
+      values_there = shared.full_v[at.stage].test(at.parity);
       cute::warpgroup_wait<1>();
       wgmma::fence(s);
-      const std::uint64_t bad = shared.bad[at.stage][0];
-      const bool partly = key0 > open_until || key0 < edge || bad != 0;
-      if (partly) {
-        const auto bad_key = [&](int c) { return (bad >> Softmax::key_of(c) & 1) != 0; };
-        mask_tile<Softmax>(p, plan, w, key0, bad_key, shared.scale, s);
-      }
       arrive_as_warp(shared.empty_k[at.stage]);
+      const bool partly = key0 > open_until || key0 < edge || bad != 0;
       std::uint32_t next[kKeys / 4];
       float factor[Softmax::kOwn];
-      const bool moved = softmax.step(s, fresh, next, factor);
+      const bool moved = softmax.step(s, partly || fresh, fresh, next, factor, [&] {
+        if (!partly) return;
+        const auto bad_key = [&](int c) { return (bad >> Softmax::key_of(c) & 1) != 0; };
+        mask_tile<Softmax>(p, plan, w, key0, bad_key, shared.scale, s);
+      });
       finish_outputs();
       if (!fresh) arrive_as_warp(shared.empty_v[before.stage]);
-      if (moved) {
-#pragma unroll
-        for (int i = 0; i < kHeadDim / 2; ++i) o[i] = fresh ? 0.0f : o[i] * factor[i / 2 % 2];
-      }
-      fresh = false;
-      // NOTE: volatile, or the copies may come after the next product's start, which serialises it.
+        // NOTE: volatile, or the copies may come after the next product's start, which serialises
+        // it.
 #pragma unroll
       for (int i = 0; i < kKeys / 4; ++i) {
         asm volatile("mov.b32 %0, %1;" : "=r"(weights[i]) : "r"(next[i]));
       }
-      if (partly) {
-        wait_full(shared.full_v[at.stage], at.parity);
-        clean_row_values<Traits>(w, key0, shared.kv[at.stage][1], *this);
+      if (moved || partly) {
+        if (moved) {
+#pragma unroll
+          for (int i = 0; i < kHeadDim / 2; ++i) o[i] = fresh ? 0.0f : o[i] * factor[i / 2 % 2];
+        }
+        if (partly) {
+          wait_full(shared.full_v[at.stage], at.parity);
+          clean_row_values<Traits>(w, key0, shared.kv[at.stage][1], *this);
+        }
       }
+      fresh = false;
       wgmma::fence(o);
       wgmma::fence(weights);
-#pragma unroll
-      for (int i = 0; i < Traits::kTeams; ++i) at.advance(Traits::kStages);
+      at = after;
       key0 += kKeys * Traits::kTeams;
       if (key0 >= end) break;
     }

@@ -95,24 +95,31 @@ struct RowsSoftmax {
   }
 
   // Of a tile: P. Whether what came before is to be multiplied by `factor`: always where no row has
-  // a reference yet (`fresh`).
-  __device__ __forceinline__ bool step(const float (&s)[kKeys / 2], bool fresh,
-                                       std::uint32_t (&p)[kKeys / 4], float (&factor)[kOwn]) {
+  // a reference yet (`fresh`). `special`: fresh, or the tile has to be masked.
+  template <class Mask>
+  __device__ __forceinline__ bool step(const float (&s)[kKeys / 2], bool special, bool fresh,
+                                       std::uint32_t (&p)[kKeys / 4], float (&factor)[kOwn],
+                                       Mask&& mask) {
     float total[kOwn];
-    bool again = fresh;
-    // One copy of the code for both turns: cold instructions cost about 9 ns each.
+    bool masked = false, moved = false;
+    // One copy of the code for both turns, and one place for all that is rare: as in softmax.cuh.
 #pragma unroll 1
     while (true) {
-      if (again) move_references(s, factor);
+      if (special) {
+        if (!masked) mask();
+        moved = masked || fresh;
+        masked = true;
+        if (moved) move_references(s, factor);
+      }
       exponentiate(s, p, total);
       // A sum is at least each of its terms, and NaN if one is.
       const bool over = !(total[0] <= kCeiling) || !(total[1] <= kCeiling);
-      if (again || !__any_sync(~0u, over)) break;
-      again = true;
+      if (moved || !__any_sync(~0u, over)) break;
+      special = masked = true;
     }
     sum[0] += total[0];
     sum[1] += total[1];
-    return again;
+    return moved;
   }
 };
 

@@ -122,22 +122,30 @@ struct WgmmaSoftmax {
   }
 
   // Of a tile: P to shared memory, ready for wgmma when it returns. `p_address`: where this
-  // thread's first pair of P goes. o (D, N) is scaled where references move; they must where no row
-  // has one yet (`fresh`).
-  template <class Rescale>
-  __device__ __forceinline__ void step(const float (&s)[2 * kOwn], bool fresh,
+  // thread's first pair of P goes. `special`: the tile has to be masked, or no row has a reference
+  // yet (`fresh`). o (D, N) is scaled where references move.
+  template <class Mask, class Rescale>
+  __device__ __forceinline__ void step(const float (&s)[2 * kOwn], bool special, bool fresh,
                                        std::uint32_t p_address,
-                                       float (*by_warp)[Traits::kConsumerWarps],
+                                       float (*by_warp)[Traits::kConsumerWarps], Mask&& mask,
                                        Rescale&& rescale) {
     float total[kOwn];
-    // One copy of the code for both turns: cold instructions cost about 9 ns each.
+    bool masked = false, moved = false;
+    // One copy of the code for both turns: cold instructions cost about 9 ns each. All that is rare
+    // in one place: each jump over code costs 20 clocks.
 #pragma unroll 1
-    for (bool again = fresh;; again = true) {
-      if (again) move_references(s, by_warp, rescale);
+    while (true) {
+      if (special) {
+        if (!masked) mask();
+        moved = masked || fresh;
+        masked = true;
+        if (moved) move_references(s, by_warp, rescale);
+      }
       const float all = exponentiate(s, total, p_address);
       fence_async();
       // A sum is at least each of its terms, and NaN if one is.
-      if (!any_of_team<Traits>(!again && !(all <= kCeiling))) break;
+      if (!any_of_team<Traits>(!moved && !(all <= kCeiling))) break;
+      special = masked = true;
     }
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) sum[i] += total[i];
