@@ -223,7 +223,9 @@ def test_replays_with_other_lengths():
     out = torch.empty_like(given["q"])
     lse = torch.empty(out.shape[:2], dtype=torch.float32, device="cuda")
     call = dict(given, out=out, lse=lse, workspace=space)
+    # Eager first, on a stream that has to wait for the zeros of the workspace.
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         pagedecode.decode(**call, stream=side.cuda_stream)
     torch.cuda.synchronize()

@@ -20,6 +20,10 @@ struct RowsMainloop {
   static constexpr int kHeadDim = Traits::kHeadDim;
   static constexpr int kKeys = Traits::kTileKeys;
   static_assert(Traits::kTma && Traits::kRows * Traits::kTeams == 64 * Traits::kGroups);
+  // Registers to ask a softmax ahead whether tiles have landed, since an answer takes 50 clocks,
+  // and to mask where the softmax does what is rare. Accumulators of D 256 leave none: 145 us
+  // become 177.
+  static constexpr bool kRoom = kHeadDim <= 128;
 
   const DecodeProblem& p;
   const Plan& plan;
@@ -59,7 +63,6 @@ struct RowsMainloop {
     const std::uint32_t q =
         uniform_address(shared.q + thread_index() / 128 % (Traits::kRows / 64) * (64 * 128));
     bool fresh = true;  // no row has a reference yet
-    // Asked for a softmax before it is needed, since an answer takes 50 clocks.
     bool keys_there = false;
     bool values_there = true;
     // In the first turn, O is a product of zeros with whatever lies there, which is forgotten:
@@ -67,6 +70,9 @@ struct RowsMainloop {
 #pragma unroll 1
     while (true) {
       const RingPosition before = previous(at);
+      if constexpr (!kRoom) {
+        values_there = fresh | shared.full_v[before.stage].test(before.parity);
+      }
       // In uniform registers, as descriptors are. A shuffle after the first product waits for it.
       const std::uint32_t k = uniform_address(shared.kv[at.stage][0]);
       const std::uint32_t v = uniform_address(shared.kv[before.stage][1]);
@@ -76,18 +82,23 @@ struct RowsMainloop {
       start_outputs(v);
       const std::uint64_t bad = shared.bad[at.stage][0];
       RingPosition after = at;
-#pragma unroll
-      for (int i = 0; i < Traits::kTeams; ++i) after.advance(Traits::kStages);
-      keys_there = shared.full_k[after.stage].test(after.parity);
-      values_there = shared.full_v[at.stage].test(at.parity);
+      if constexpr (kRoom) {
+        advance(after);
+        keys_there = shared.full_k[after.stage].test(after.parity);
+        values_there = shared.full_v[at.stage].test(at.parity);
+      }
       cute::warpgroup_wait<1>();
       wgmma::fence(s);
       arrive_as_warp(shared.empty_k[at.stage]);
       const bool partly = key0 > open_until || key0 < edge || bad != 0;
       std::uint32_t next[kKeys / 4];
       float factor[Softmax::kOwn];
-      const bool moved = softmax.step(s, partly || fresh, fresh, next, factor, [&] {
-        if (!partly) return;
+      if constexpr (!kRoom) {
+        const auto bad_key = [&](int c) { return (bad >> Softmax::key_of(c) & 1) != 0; };
+        if (partly) mask_tile<Softmax>(p, plan, w, key0, bad_key, shared.scale, s);
+      }
+      const bool moved = softmax.step(s, kRoom ? partly || fresh : fresh, fresh, next, factor, [&] {
+        if (!kRoom || !partly) return;
         const auto bad_key = [&](int c) { return (bad >> Softmax::key_of(c) & 1) != 0; };
         mask_tile<Softmax>(p, plan, w, key0, bad_key, shared.scale, s);
       });
@@ -112,6 +123,7 @@ struct RowsMainloop {
       fresh = false;
       wgmma::fence(o);
       wgmma::fence(weights);
+      if constexpr (!kRoom) advance(after);
       at = after;
       key0 += kKeys * Traits::kTeams;
       if (key0 >= end) break;
@@ -125,6 +137,11 @@ struct RowsMainloop {
   }
 
  private:
+  // To this team's next tile.
+  __device__ __forceinline__ static void advance(RingPosition& at) {
+#pragma unroll
+    for (int i = 0; i < Traits::kTeams; ++i) at.advance(Traits::kStages);
+  }
   // Of this team's tile before.
   __device__ __forceinline__ static RingPosition previous(RingPosition at) {
 #pragma unroll
