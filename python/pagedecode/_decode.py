@@ -117,7 +117,8 @@ def decode(
         ids or on threads. Not together with `num_splits`.
     workspace : uint8 [workspace_size(...)] or longer, optional
         Zeroed once before its first use, contiguous, aligned to 16 bytes; default: the library's
-        own. On the CPU it may not be used by two calls at a time.
+        own. It may not be used by two calls at a time. On CUDA, the call's stream has to wait for
+        the zeros: a call that finds other values there may give wrong rows, or wait for ever.
     stream : int, optional
         Raw CUDA stream; default: the current one of q's library. On the CPU only None.
 
